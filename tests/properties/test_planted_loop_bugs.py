@@ -353,7 +353,7 @@ LOOP_BUGS: Final[dict[str, tuple[str, str]]] = {
         "cap_item(report.item, self._limits.stored_bytes)",
         "report.item",
     ),
-    "an item is never closed": ("[ItemClosed(key, item, report.usage), *map(", "[*map("),
+    "an item is never closed": ("[ItemClosed(key, item, report.usage), *also]", "[*also]"),
     "a call is not closed when it has its outcome": (
         "async with aclosing(_until(session.run(call, start), seconds)) as given:",
         "given = _until(session.run(call, start), seconds)\n            if True:",

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 URL = os.environ["ANTIPHON_URL"]
 USER = Path(os.environ["HOME"]) / "llm"
 PNG = b"\x89PNG\r\n\x1a\n"
-PDF = b"%PDF-1.4 a page"
 TOOLS = """
 from pathlib import Path
 
@@ -222,11 +221,31 @@ async def image(model: str) -> Any:
     return [said, again], continues(second) == first["response_json"]["id"]
 
 
+def make_pdf(text: str) -> bytes:
+    """Return a PDF file of one page."""
+    drawn = f"BT /F 9 Tf 9 9 Td ({text}) Tj ET"
+    font = "<</Type /Font /Subtype /Type1 /BaseFont /Courier>>"
+    objects = [
+        "<</Type /Catalog /Pages 2 0 R>>",
+        "<</Type /Pages /Kids [3 0 R] /Count 1>>",
+        "<</Type /Page /Parent 2 0 R /MediaBox [0 0 99 99] /Contents 4 0 R"
+        f" /Resources <</Font <</F {font}>>>>>>",
+        f"<</Length {len(drawn)}>>\nstream\n{drawn}\nendstream",
+    ]
+    made, places = "%PDF-1.4\n", []
+    for number, one in enumerate(objects, 1):
+        places.append(len(made))
+        made += f"{number} 0 obj\n{one}\nendobj\n"
+    table = "".join(f"{place:010} 00000 n \n" for place in places)
+    end = f"xref\n0 5\n0000000000 65535 f \n{table}trailer\n<</Size 5 /Root 1 0 R>>\n"
+    return f"{made}{end}startxref\n{len(made)}\n%%EOF\n".encode()
+
+
 async def pdf(model: str) -> Any:
     from antiphon.client import Client
 
     path = USER / "page.pdf"
-    path.write_bytes(PDF)
+    path.write_bytes(make_pdf("Words of a page"))
     done = run("-m", f"antiphon/{model}", "What does it say?", "--at", str(path), "application/pdf")
     with Client(base_url=URL, api_key="none") as client:
         page = client.input_items(logged()[0]["response_json"]["id"])
