@@ -34,7 +34,7 @@ from tests.tools.index.filled import OWNER, STORE, add_file, attach, make_store
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 from antiphon.store.open import open_store
-from antiphon.tools.index.embed import Embedder
+from antiphon.tools.index.embed import Embedder, Pay
 from antiphon.tools.index.embed_local import LocalEmbedder, can_embed
 from antiphon.tools.index.file_index import FileIndex
 from antiphon.tools.index.rank import Ranking, group_files
@@ -69,16 +69,19 @@ class Remembering:
         self.batch = inner.batch
         self.seconds = 0.0
 
-    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+    def pay_with(self, pay: Pay) -> None:
+        """Charge nothing."""
+
+    async def embed(self, owner: str, texts: Sequence[str]) -> list[bytes]:
         begun = time.perf_counter()
         for text in texts:
             if text not in self._known:
-                (self._known[text],) = await self._inner.embed([text])
+                (self._known[text],) = await self._inner.embed(owner, [text])
         self.seconds += time.perf_counter() - begun
         return [self._known[text] for text in texts]
 
-    async def embed_query(self, text: str) -> bytes:
-        return await self._inner.embed_query(text)
+    async def embed_query(self, owner: str, text: str) -> bytes:
+        return await self._inner.embed_query(owner, text)
 
     async def close(self) -> None:
         """Stay open for the next store."""

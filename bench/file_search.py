@@ -28,6 +28,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 from antiphon.store.base import Store
 from antiphon.store.base.vector_stores import (
     AttachedFile,

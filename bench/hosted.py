@@ -22,6 +22,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import signal
 import sys
 import time
@@ -71,9 +72,13 @@ def _script(plan: Plan) -> Iterator[Step]:
 
 
 def _ticks(count: int) -> Iterator[Step]:
-    """Yield an event at a time, with the time at which it is made."""
+    """Yield an event at a time, with the time at which it is made.
+
+    The pauses vary as those of real models do. Streams in step would all meet the same moment
+    between two commits of the store, and the figure would depend on which one.
+    """
     for _ in range(count):
-        yield _after(_EVERY)
+        yield _after(random.uniform(0.5, 1.5) * _EVERY)
         yield TextGrew(f"{time.monotonic():.6f} ")
     yield Stopped("stop")
 

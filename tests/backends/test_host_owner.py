@@ -111,6 +111,7 @@ async def test_an_editor_of_another_user_gets_no_greeting(tmp_path: Path) -> Non
             await HostBackend(path).models()
         other.kill()
         assert await other.stdout.read() == b""  # nobody connected
+        await other.wait()
 
     assert caught.value.code == "upstream_auth"
     assert "another user listens" in caught.value.message

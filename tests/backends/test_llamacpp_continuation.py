@@ -62,7 +62,10 @@ async def stream_and_kill(gateway: Gateway, victim: int, after: int) -> dict[str
     return last
 
 
-@pytest.mark.parametrize("after", [1, 7, 20])
+@pytest.mark.parametrize(
+    "after",
+    [pytest.param(1, marks=pytest.mark.heavy), 7, pytest.param(20, marks=pytest.mark.heavy)],
+)
 async def test_a_killed_server_is_continued_with_the_same_text(after: int) -> None:
     with llama_server() as (first, victim), llama_server() as (second, _):
         backends = {

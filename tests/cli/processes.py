@@ -101,7 +101,7 @@ def start(*arguments: str, home: Path, extra: Mapping[str, str] | None = None) -
     assert process.stdout is not None
     said = process.stdout.readline()
     watchdog.cancel()
-    found = re.search(r"http://\S+", said)
+    found = re.search(r"https?://\S+", said)
     assert found is not None, (said, errors.read_text())
     return Served(found[0], process, errors)
 

@@ -12,7 +12,18 @@ import pytest
 from antiphon.cli import main
 
 _PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
-_GROUPS = ("keys", "models", "files", "vector-stores", "config", "store")
+_GROUPS = (
+    "keys",
+    "projects",
+    "budgets",
+    "limits",
+    "ledger",
+    "models",
+    "files",
+    "vector-stores",
+    "config",
+    "store",
+)
 
 
 def _commands() -> Iterator[tuple[str, click.Command]]:

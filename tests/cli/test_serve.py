@@ -34,6 +34,7 @@ from tests.cli.processes import (
     serve,
     start,
 )
+from tests.sandboxes import engine
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends POSIX signals")
 
@@ -326,3 +327,34 @@ async def test_requests_are_logged_as_text_or_as_json(tmp_path: Path) -> None:
     [posted] = [line for line in lines if line.get("method") == "POST"]
     assert re.fullmatch(stamp, posted["time"])
     assert (posted["route"], posted["status"], posted["level"]) == ("/v1/responses", 200, "info")
+
+
+async def test_the_sandbox_is_attacked_before_the_first_request(tmp_path: Path) -> None:
+    engine("bwrap+sandlock")
+    with serve("--store", "memory:", home=tmp_path) as served:
+        lines = await _metrics(served.base_url)
+        while 'antiphon_sandbox_workers{state="usable"} 1.0' not in lines:
+            assert 'antiphon_sandbox_workers{state="unusable"} 1.0' not in lines
+            await asyncio.sleep(0.05)
+            lines = await _metrics(served.base_url)
+        assert served.stop() == 0
+    # A thread writes the log; all of it is there when the process has ended.
+    assert "sandbox bwrap+sandlock: held against 12 attacks" in served.errors.read_text()
+
+
+async def test_a_gateway_that_is_stopped_while_it_attacks_leaves_nothing(tmp_path: Path) -> None:
+    engine("bwrap+sandlock")
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    extra = {"TMPDIR": str(folder)}
+    with serve("--store", "memory:", home=tmp_path, extra=extra) as served:
+        while not list(folder.glob("antiphon-container-*")):  # noqa: ASYNC110 - no event from there
+            await asyncio.sleep(0.001)
+        assert served.stop() == 0
+    assert "Traceback" not in served.errors.read_text()
+    assert list(folder.glob("antiphon-*")) == []
+
+
+async def _metrics(base_url: str) -> list[str]:
+    async with Remote(Server(re.sub(r"/v1$", "", base_url), None)) as remote:
+        return (await remote.fetch("GET", "/metrics")).body.decode().splitlines()

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from antiphon.cli import main
 from antiphon.cli.store import _progress
-from antiphon.store import open_store
+from antiphon.store import SqliteStore, open_store
 from antiphon.store.base import Batch
 from antiphon.store.open import servers_of
 from tests.cli.processes import closed_port
@@ -136,8 +136,9 @@ def test_a_read_only_place_is_one_sentence_at_the_start(
 
 
 def test_a_store_that_cannot_be_written_stops_the_gateway_before_it_begins(
-    runner: CliRunner, source: str
+    runner: CliRunner, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(vars(SqliteStore)["__init__"].__kwdefaults__, "patience", 2.0)
     path = source.removeprefix("sqlite:")
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from antiphon.cli import main
+from tests.postgres import fresh_database
 from tests.tools.mcp.servers import DESK, calls_in, free_port
 
 
@@ -25,25 +29,36 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def postgres() -> Iterator[str]:
+    with asyncio.Runner() as loop:
+        made = fresh_database()
+        yield loop.run(made.__aenter__())
+        loop.run(made.__aexit__(None, None, None))
+
+
 def test_the_settings_are_shown_without_connecting(
     runner: CliRunner, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DESK_TOKEN", "sk-very-secret")
+    monkeypatch.setenv("PATH", "/nowhere")
     with config.open("a") as file:
         file.write('[mcp.servers.web]\nurl = "https://a.example/mcp?key=abc"\n')
         file.write('key_env = "DESK_TOKEN"\ntrust_read_only = true\n')
     result = runner.invoke(main, ["tools", "--config", str(config)])
     assert result.exit_code == 0, result.output
     first, desk, web, urls, *others = result.stdout.splitlines()
-    assert [line.partition(":")[0] for line in others[:2]] == [
+    assert [line.partition(":")[0] for line in others[:3]] == [
         "web_search  not configured",
+        "file_search  words alone",
         "image_generation  not configured",
     ]
-    assert others[2:] == [
+    assert others[3:] == [
         "code_interpreter  60 s for a call",
         "shell  120 s for a call, 32 commands",
         "  sandbox  engine auto, Python of the gateway, standard library only, "
         "1024 MiB of memory, 1024 MiB of files, 32 processes",
+        "    no program is run: bubblewrap (Debian: apt install bubblewrap) is not installed",
         "  containers  8 run at once, 4 for one owner; they expire after 20 minutes",
     ]
     assert first.startswith("mcp  2 servers, library installed")
@@ -87,6 +102,35 @@ def test_a_check_lists_the_tools_and_calls_none(
     assert "  peek (read-only)  Looks into the drawer." in result.stdout
     assert "  fail (not allowed)  Fails." in result.stdout
     assert calls_in(tmp_path / "calls") == []
+
+
+def test_a_check_shows_what_compares_vectors(runner: CliRunner, tmp_path: Path) -> None:
+    path = tmp_path / "antiphon.toml"
+    path.write_text(
+        '[file_search]\nembedding = "upstream"\nbase_url = "https://e.example/v1?key=secret"\n'
+        'model = "m"\n[sandbox]\nengine = "off"\n'
+    )
+    result = runner.invoke(main, ["tools", "--check", "--config", str(path)])
+    assert result.exit_code == 0, result.output
+    lines = [line for line in result.stdout.splitlines() if line.startswith("file_search")]
+    assert lines == [
+        "file_search  words, and vectors of embedding upstream, https://e.example/v1, m",
+        "file_search vectors: numpy, exact, in memory",
+    ]
+    assert "secret" not in result.output
+
+
+def test_a_check_asks_the_database_what_compares_vectors(
+    runner: CliRunner, tmp_path: Path, postgres: str
+) -> None:
+    path = tmp_path / "antiphon.toml"
+    path.write_text(f'store = "{postgres}"\n[sandbox]\nengine = "off"\n')
+    result = runner.invoke(main, ["tools", "--check", "--config", str(path)])
+    assert result.exit_code == 0, result.output
+    assert "file_search  words alone: [file_search] embedding = 'none'" in result.stdout
+    engine = re.search("^file_search vectors: (.*)$", result.stdout, re.M)
+    assert engine is not None
+    assert re.match(r"pgvector [0-9.]+, exact, in the database$|numpy, .*; the ", engine[1])
 
 
 def test_tools_that_are_off_are_shown_so(runner: CliRunner, tmp_path: Path) -> None:

@@ -492,7 +492,12 @@ async def test_the_road_tells_what_the_gateway_tells_of_the_same_model(
         here = judged(await travel(wire_for(body, stream=stream), upstream.base_url))
         assert upstream.requests[0].json == upstream.requests[1].json
 
-    assert without_ids(here) == without_ids(there)
+    one, other = without_ids(here), without_ids(there)
+    if script.usage is None:  # estimated: the gateway counts pieces of output too, not only bytes
+        at_least, counted = one.pop("usage"), other.pop("usage")
+        assert counted["input_tokens"] == at_least["input_tokens"]
+        assert counted["output_tokens"] >= at_least["output_tokens"]
+    assert one == other
 
 
 def without_ids(response: Response) -> Json:

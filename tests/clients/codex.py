@@ -180,5 +180,5 @@ async def catalog(house: House | Gateway, folder: Path, **changes: Any) -> str:
 
 def _get(url: str) -> str:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=10) as answer:
+    with opener.open(url, timeout=60) as answer:
         return str(answer.read().decode())

@@ -86,8 +86,6 @@ WEBSOCKET_SINK: Final = {
     "server/delivery/frames.py:text_header",
     "protocol/codec.py:encode_event",
 }
-# The text is noted twice: for a repair, and for the round after a hosted call.
-BOTH_NOTE: Final = {"engine/run/rounds.py:_call_all"}
 NULL_SINK: Final = {"engine/run/sinks.py:_NullSink.show"}
 # An answer that is not streamed has no log: its end is stored as a whole.
 LOG: Final = (
@@ -376,7 +374,7 @@ async def per_token(turn: Turn, wire: str = "chat") -> tuple[set[str], float]:
         (_sse_with_tool, SSE_SINK),
         (_sse_with_format, SSE_SINK),
         (_sse_with_hosted_tool, SSE_SINK),
-        (_sse_with_both, SSE_SINK | BOTH_NOTE),
+        (_sse_with_both, SSE_SINK),
         (_websocket_with_hosted_tool, WEBSOCKET_SINK),
         (_background_with_hosted_tool, NULL_SINK),
         (_chat_door, CHAT_SINK),

@@ -20,9 +20,20 @@ from antiphon.store.base import Store
 __all__ = ["Fault", "FaultyStore"]
 
 _UPKEEP: Final = frozenset(
-    {"claim_orphans", "asked_cancels", "sweep", "native_states.expire", "files.sweep"}
+    {
+        "claim_orphans",
+        "asked_cancels",
+        "sweep",
+        "sweep_logs",
+        "native_states.expire",
+        "files.sweep",
+        "ledger.settle_abandoned",
+        "ledger.sweep",
+    }
 )
-_UNCOUNTED: Final = frozenset({"close"})
+# No caller waits for `reserve_soon`: what a store cannot write now it writes later. `limits_apply`
+# is answered from memory.
+_UNCOUNTED: Final = frozenset({"close", "pulse", "ledger.reserve_soon", "ledger.limits_apply"})
 _FACETS: Final = frozenset(
     {
         "conversations",
@@ -34,6 +45,7 @@ _FACETS: Final = frozenset(
         "files",
         "containers",
         "skills",
+        "ledger",
     }
 )
 

@@ -8,6 +8,7 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import aiohttp
@@ -218,7 +219,9 @@ async def test_a_full_disk_is_named_to_the_caller_and_logged_once(
     for answer in (refused, again):
         assert "there is no room left on the disk" in answer.error["message"]
         assert str(tmp_path) not in answer.error["message"]
-    assert len(full) == 1 and full[0].startswith(f"{path}: there is no room left on the disk")
+    # What is small, such as a charge, may still fit: then the store works in between.
+    assert full[0].startswith(f"{path}: there is no room left on the disk")
+    assert all(one != other for one, other in pairwise(full))
     after = [r.getMessage() for r in caplog.records if r.name == TROUBLE][1:]
     assert after[-1] == f"{path}: the store works again"
 

@@ -47,6 +47,7 @@ async def big_form(size: int, digest: hashlib._Hash) -> AsyncIterator[bytes]:
     yield b"\r\n--X--\r\n"
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux")
 async def test_half_a_gigabyte_passes_in_little_memory(process: GatewayProcess) -> None:
     client, sent, got = client_of(process), hashlib.sha256(), hashlib.sha256()

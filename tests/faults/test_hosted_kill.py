@@ -39,6 +39,7 @@ def test_no_hosted_call_runs_twice_or_unseen_when_the_gateway_is_killed() -> Non
     assert "broken: 0" in printed, printed
 
 
+@pytest.mark.heavy
 def test_another_node_never_runs_a_hosted_call_again() -> None:
     printed = _kill(
         "--kills", "8", "--lanes", "2", "--store", "postgres", DATABASE_URL=server().url

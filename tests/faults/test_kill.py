@@ -35,6 +35,7 @@ def test_nothing_that_was_told_is_lost_when_the_gateway_is_killed() -> None:
     assert "broken: lost 0, gap 0, twice 0, late 0, changed 0, fault 0" in _kill("sqlite", 3)
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no kill -9")
 def test_another_node_takes_over_when_one_is_killed() -> None:
     printed = _kill("postgres", 2, DATABASE_URL=server().url)

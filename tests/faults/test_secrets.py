@@ -17,6 +17,9 @@ from antiphon.gateway.assemble import ServerSettings
 from antiphon.protocol.deltas import TextGrew
 from antiphon.server.auth import new_key
 from antiphon.store.memory import MemoryStore
+from antiphon.telemetry.open import open_exporter
+from antiphon.telemetry.recorder import Recorder
+from antiphon.telemetry.settings import TelemetrySettings
 from antiphon.testing import (
     Cut,
     ErrorChunk,
@@ -32,6 +35,7 @@ from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import ask, ask_stream, request, terminal
 from tests.faults.house import KEY, PATIENCE, open_house, settled
 from tests.faults.listening import listen
+from tests.telemetry.collector import collector
 
 PROMPT = "my-secret-prompt"
 TOKEN = "sk-the-callers-own-key"
@@ -73,6 +77,29 @@ async def test_no_secret_is_in_a_log_or_an_error_whatever_the_upstream_does(
     for answer in (plain, streamed):
         said = answer.body.decode() + str(dict(answer.headers))
         assert [name for name in SECRETS if name in said] == []
+
+
+@pytest.mark.parametrize("faults", FAULTS.values(), ids=list(FAULTS))
+async def test_no_secret_is_in_a_trace_whatever_the_upstream_does(
+    faults: list[Fault], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with collector() as found:
+        for name, value in found.environment.items():
+            monkeypatch.setenv(name, value)
+        recorder = Recorder()
+        settings = ServerSettings(telemetry=recorder)
+        script = Script(text="my-secret-answer two three", faults=faults)
+        async with open_house(script, settings=settings) as house:
+            for stream in (False, True):
+                await ask(house.gateway, HEADERS, input=PROMPT, instructions=PROMPT, stream=stream)
+            await request(house.gateway, "GET", f"/responses/{TOKEN}", headers=HEADERS)
+            name_of = house.gateway.app.metrics.name_of
+        exporter = open_exporter(recorder, TelemetrySettings(), found.environment, name_of)
+        await asyncio.to_thread(exporter.close, 60.0)
+    assert len([span for span in found.spans if span.name == "POST /v1/responses"]) == 2
+    assert found.metrics
+    for secret in (*SECRETS, "my-secret-answer", "secret"):
+        assert secret.encode() not in found.raw
 
 
 async def test_the_upstream_gets_its_own_key_and_nothing_of_the_callers() -> None:

@@ -189,14 +189,14 @@ async def test_what_a_killed_parent_left_in_tmp_is_removed_at_the_next_start(
     monkeypatch.setenv("TMPDIR", str(temporary))
     async with ScriptedUpstream(PLAIN) as upstream:
         async with serve_process(tmp_path, upstream.base_url, workers=2) as process:
-            (first,) = temporary.iterdir()
+            (first,) = temporary.glob("antiphon-metrics-*")
             workers = process.workers()
             await process.kill()
             # They notice that their parent is gone, and use the directory until then.
             await until(lambda: not any(Path(f"/proc/{worker}").exists() for worker in workers))
             assert first.exists()
         async with serve_process(tmp_path, upstream.base_url, workers=2):
-            (second,) = temporary.iterdir()
+            (second,) = temporary.glob("antiphon-metrics-*")
 
     assert first != second
 

@@ -31,6 +31,7 @@ def _run(name: str, *flags: str) -> str:
     return done.stdout
 
 
+@pytest.mark.heavy
 def test_no_turn_of_any_mode_fails_while_the_upstream_closes_idle_connections() -> None:
     # Faults that are injected can cost half a minute each, so the small version has none.
     flags = ("--seconds", "6", "--clients", "20", "--pause", "0.5", "--faults", "0")

@@ -21,10 +21,17 @@ def test_it_tells_address_source_models_store_and_file() -> None:
         models=["a", "b", "c", "d", "e"],
         config=Path("antiphon.toml"),
         needs_key=True,
+        ui="http://127.0.0.1:4680/ui",
     )
     first, *rest = text.splitlines()
     assert first.endswith(f"serves {_URL}")
-    for expected in ("upstream, http://x/v1", "a, b, c and 2 more", "sqlite:x.db", "antiphon.toml"):
+    for expected in (
+        "upstream, http://x/v1",
+        "a, b, c and 2 more",
+        "sqlite:x.db",
+        "antiphon.toml",
+        "0/ui",
+    ):
         assert any(line.endswith(expected) for line in rest)
     assert "antiphon keys create" in text
 

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from antiphon.gateway.checks import check_issuers
 from antiphon.gateway.config import SCALARS, TABLES, ModelOverrides, Settings, load, variable
 from antiphon.gateway.endpoints import read_endpoints
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.providers import read_sources
+from antiphon.server.issuers import IssuerSettings
 from antiphon.server.limits import ServerLimits
 from antiphon.tools.mcp.settings import McpServer
 from antiphon.transport.http import Limits
@@ -206,6 +208,7 @@ def test_the_reference_lists_exactly_the_keys_there_are() -> None:
         )
     }
     assert listed["Top level"] == list(SCALARS)
+    assert listed["`[telemetry]`"] == list(TABLES["telemetry"].__struct_fields__)
     assert listed["`[limits]`"] == list(TABLES["limits"].__struct_fields__)
     assert listed["`[upstream_limits]`"] == list(TABLES["upstream_limits"].__struct_fields__)
     assert listed["`[providers.NAME]`"] == list(TABLES["providers"].__struct_fields__)
@@ -269,7 +272,9 @@ def test_the_whole_file_of_the_reference_has_every_key_there_is() -> None:
     table = tomllib.loads(_uncommented())
     assert set(table) == {*SCALARS, *TABLES}
     found = {
+        "auth": set(table["auth"]),
         "doors": set(table["doors"]),
+        "telemetry": set(table["telemetry"]),
         "limits": set(table["limits"]),
         "upstream_limits": set(table["upstream_limits"]),
         "mcp": set(table["mcp"]),
@@ -293,6 +298,7 @@ def test_the_whole_file_of_the_reference_has_every_key_there_is() -> None:
     }
     assert found == {name: set(struct.__struct_fields__) for name, struct in TABLES.items()}
     assert _keys_in(table["mcp"]["servers"]) == set(McpServer.__struct_fields__)
+    assert set(table["auth"]["issuers"][0]) == set(IssuerSettings.__struct_fields__)
 
 
 def test_a_file_with_every_key_set_can_be_used(
@@ -326,3 +332,49 @@ def _uncommented() -> str:
 
 def _keys_in(tables: Mapping[str, Mapping[str, Any]]) -> set[str]:
     return {key for table in tables.values() for key in table}
+
+
+ISSUER = '[[auth.issuers]]\nissuer = "https://login.example.com/"\naudience = "a"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[auth]\nissuers = 'x'", "[[auth.issuers]] must be tables"),
+        ('[[auth.issuers]]\nissuer = "https://x"', "[[auth.issuers]]: audience is missing"),
+        (ISSUER + 'algorithms = ["HS256"]', "algorithms must be a list of RS256"),
+        (ISSUER + 'algorithms = ["none"]', "algorithms must be a list of RS256"),
+        (ISSUER + 'roles = { a = "root" }', "roles must be"),
+        (ISSUER + 'secret = "x"', "there is no key 'secret'"),
+    ],
+)
+def test_a_mistake_in_an_issuer_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    _file(tmp_path, text)
+    with pytest.raises(BadSettings) as raised:
+        load({}, {}, tmp_path)
+    assert sentence in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (ISSUER, "set project or project_claim"),
+        (ISSUER + 'project = "a"\nproject_claim = "b"', "and not both"),
+        (ISSUER.replace("https", "http") + 'project = "a"', "must be an https URL"),
+        (ISSUER + 'project = "a"\njwks_url = "http://x"', "must be an https URL"),
+        (ISSUER + 'project = "a"\nalgorithms = []', "must not be empty"),
+    ],
+)
+def test_an_issuer_that_could_not_be_used_is_refused(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    _file(tmp_path, text)
+    settings = load({}, {}, tmp_path).settings
+    with pytest.raises(BadSettings) as raised:
+        check_issuers(settings)
+    assert sentence in str(raised.value)
+
+
+def test_an_issuer_in_a_private_network_may_be_reached_without_tls(tmp_path: Path) -> None:
+    _file(tmp_path, ISSUER.replace("https", "http") + 'project = "a"\nallow_private = true')
+    check_issuers(load({}, {}, tmp_path).settings)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from functools import partial
 
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.gateway import upkeep
+from antiphon.protocol.token_counts import TokenCounts
 from antiphon.store import MemoryStore
+from antiphon.store.base.ledger import Payer, Reservation, Settlement, UsageQuery
 from antiphon.testing.gateway import serve_gateway
 from tests.store.file_samples import add_file
 from tests.store.samples import OWNER
@@ -40,4 +44,31 @@ async def test_a_file_that_has_expired_is_removed(monkeypatch: pytest.MonkeyPatc
         await is_done.wait()
         assert await store.files.used_bytes(OWNER) == 4
         assert list(await store.files.find(OWNER, ["f0", "late", "kept"], 0)) == ["kept"]
+    await store.close()
+
+
+async def test_charges_are_removed_after_thirteen_months(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "_SWEEP_SECONDS", 0.01)
+    store = MemoryStore()
+    for name, days in (("old", 401), ("kept", 399)):
+        then = time.time() - days * 86_400
+        store.ledger.clock = partial(float, then)
+        payer = Payer(project=OWNER)
+        wanted = Reservation(
+            response_id=name, number=0, payer=payer, model="m", held=TokenCounts(fresh=5)
+        )
+        await store.ledger.reserve(wanted)
+        used = TokenCounts(fresh=5)
+        done = Settlement(
+            response_id=name, number=0, outcome="completed", basis="reported", used=used
+        )
+        await store.ledger.settle([done])
+    store.ledger.clock = time.time
+    async with serve_gateway(ScriptedBackend(), store=store), asyncio.timeout(LIMIT):
+        while len(await store.ledger.charges()) > 1:  # noqa: ASYNC110 # there is no event
+            await asyncio.sleep(0.01)
+        assert [one.response_id for one in await store.ledger.charges()] == ["kept"]
+        now = int(time.time())
+        whole = UsageQuery(start=now - 500 * 86_400, end=now, width=86_400)
+        assert sum(row.used.fresh for row in await store.ledger.usage(whole)) == 10
     await store.close()

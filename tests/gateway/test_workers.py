@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import aiohttp
@@ -16,24 +16,28 @@ import pytest
 
 from antiphon.cli.remote import Remote, Server
 from antiphon.gateway.workers import MAX_DEATHS, restart_pause
-from tests.cli.processes import ECHO, WATCHDOG_SECONDS, environment, serve
+from tests.cli.processes import ECHO, WATCHDOG_SECONDS, Served, environment, serve
+from tests.postgres import fresh_database
+from tests.scraping import scraped, value_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no fork")
 
 # Each worker says its number and process id, then does as `act` says.
 _PROGRAM = """
 import os, signal, sys, threading
+from antiphon.gateway.notify import ServiceManager
 from antiphon.gateway.workers import run_workers
 
-def work(index):
-    stopped = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopped.set())
+def work(index, line):
+    # A pipe: an Event that is set in a handler may wait for a lock that its own thread holds.
+    stopped, stop = os.pipe()
+    signal.signal(signal.SIGTERM, lambda *_: os.write(stop, b"x"))
     os.write(1, f"{{index}} {{os.getpid()}}\\n".encode())
     {act}
 
-sys.exit(run_workers(2, work, drain_seconds={drain}))
+sys.exit(run_workers(2, work, ServiceManager(os.environ), drain_seconds={drain}))
 """
-_WAIT = "stopped.wait()"
+_WAIT = "os.read(stopped, 1)"
 
 
 def test_the_pause_before_another_try_grows_until_it_is_given_up() -> None:
@@ -156,9 +160,7 @@ async def test_two_workers_serve_the_sum_of_their_metrics_on_a_port_of_their_own
 ) -> None:
     config = f"metrics_port = 0\n{ECHO}"
     with serve("--workers", "2", home=tmp_path, config=config) as served:
-        assert served.process.stdout is not None
-        lines = iter(served.process.stdout.readline, "")
-        url = next(line.split()[1] for line in lines if line.split()[:1] == ["metrics"])
+        url = _metrics_url(served)
         async with aiohttp.ClientSession() as session:
             for _ in range(20):  # a connection each: the kernel shares them out
                 async with aiohttp.ClientSession() as other:
@@ -176,7 +178,79 @@ async def test_two_workers_serve_the_sum_of_their_metrics_on_a_port_of_their_own
 
 
 async def _completed(session: aiohttp.ClientSession, url: str) -> float:
+    return value_of(await _scrape(session, url), "antiphon_responses_total", status="completed")
+
+
+async def _scrape(session: aiohttp.ClientSession, url: str) -> str:
     async with session.get(url, headers={"Connection": "close"}) as answer:
-        text = await answer.text()
-    found = re.search(r'antiphon_responses_total\{status="completed"\} (\S+)', text)
-    return float(found[1]) if found else 0.0
+        return await answer.text()
+
+
+def _metrics_url(served: Served) -> str:
+    assert served.process.stdout is not None
+    lines = iter(served.process.stdout.readline, "")
+    return next(line.split()[1] for line in lines if line.split()[:1] == ["metrics"])
+
+
+async def ask_often(served: Served, times: int) -> None:
+    """Ask the model that many times."""
+    for _ in range(times):  # a connection each: the kernel shares them out
+        async with aiohttp.ClientSession() as session:
+            body = {"input": "one two three", "stream": True}
+            async with session.post(f"{served.base_url}/responses", json=body) as answer:
+                assert answer.status == 200
+                await answer.read()
+
+
+async def _counts_after(session: aiohttp.ClientSession, url: str, responses: int) -> str:
+    """Return a scrape that has as many responses; a worker shares its counts once a second."""
+    async with asyncio.timeout(60):
+        while await _completed(session, url) < responses:  # noqa: ASYNC110 - nothing reports that
+            await asyncio.sleep(0.2)
+    return await _scrape(session, url)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_nodes_of_one_store_count_apart_and_each_is_the_sum_of_its_workers(
+    tmp_path: Path, kind: str
+) -> None:
+    config = f"metrics_port = 0\n{ECHO}"
+    homes = [tmp_path / "a", tmp_path / "b"]
+    for home in homes:
+        home.mkdir()
+    async with fresh_database() if kind == "postgres" else nullcontext("") as url:
+        store = ("--store", url or f"sqlite:{tmp_path / 'shared.db'}")
+        with (
+            serve("--workers", "2", *store, home=homes[0], config=config) as first,
+            serve("--workers", "2", *store, home=homes[1], config=config) as second,
+        ):
+            async with aiohttp.ClientSession() as session:
+                for served, times in ((first, 12), (second, 5)):
+                    await ask_often(served, times)
+                for served, times in ((first, 12), (second, 5)):
+                    place = _metrics_url(served)
+                    text = await _counts_after(session, place, times)
+                    _check_counts(text, times)
+                    for _ in range(6):  # whichever worker answers
+                        assert _steady(await _scrape(session, place)) == _steady(text)
+
+
+def _check_counts(text: str, times: int) -> None:
+    """Check what this many answers of the echo model come to: three words each."""
+    labels = {"kind": "output", "model": "scripted", "basis": "reported"}
+    assert value_of(text, "antiphon_tokens_total", **labels) == 3 * times
+    assert value_of(text, "antiphon_tokens_total", kind="output") == 3 * times
+    outcome = {"backend": "echo", "outcome": "completed"}
+    assert value_of(text, "antiphon_upstream_requests_total", **outcome) == times
+    for histogram in ("antiphon_turn_first_seconds", "antiphon_output_tokens_per_second"):
+        assert value_of(text, f"{histogram}_count") == times, histogram
+    assert value_of(text, "antiphon_ledger_open_charges") == 0
+    assert value_of(text, "antiphon_store_commit_seconds_count") > 0
+    assert value_of(text, "antiphon_store_group_size_sum") >= times
+    assert value_of(text, "antiphon_build_info") == 1  # not added up
+
+
+def _steady(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Return the counts that stay as they are while nobody asks: the store is kept up."""
+    found = scraped(text)
+    return {key: value for key, value in found.items() if not key[0].startswith("antiphon_store")}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from fractions import Fraction
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.models.prices import Price
+from antiphon.models.prices import Price, PriceSettings, dollars_of, nano_dollars_of
 from antiphon.models.table import ROWS
 from antiphon.protocol.response import InputDetails, Usage
+from antiphon.protocol.token_counts import TokenCounts
 
 PRICES = {row.name: row.facts.price for row in ROWS if row.facts.price}
 TOKENS = st.integers(0, 10_000_000)
@@ -53,3 +56,39 @@ def test_a_cost_is_exact_to_half_a_nano_dollar(
 def test_half_a_nano_dollar_is_rounded_to_the_even_one() -> None:
     costs = [Price(0.0005, 0).nano_dollars(usage(tokens, 0, 0)) for tokens in (1, 3, 5)]
     assert costs == [0, 2, 2]
+
+
+COUNTS = st.builds(TokenCounts, *(st.integers(0, 10_000_000) for _ in range(5)))
+DECIMALS = st.decimals(0, 1000, places=6)
+
+
+@given(DECIMALS, DECIMALS, DECIMALS, DECIMALS, COUNTS)
+def test_every_decimal_price_is_exact(
+    fresh: Decimal, cached: Decimal, written: Decimal, made: Decimal, used: TokenCounts
+) -> None:
+    price = PriceSettings(input=fresh, cached=cached, cache_write=written, output=made).price
+    exact = (
+        used.fresh * Fraction(fresh)
+        + used.cached * Fraction(cached)
+        + used.cache_write * Fraction(written)
+        + used.output_total * Fraction(made)
+    ) * 1000
+    assert price.cost_of(used) == round(exact)
+    assert price.most_of(used) >= price.cost_of(used)
+
+
+@pytest.mark.parametrize("wrong", ["-1", "NaN", "Infinity", "0.0000001", "1000001"])
+def test_a_price_that_cannot_be_exact_is_refused(wrong: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"input": wrong, "output": "1"}, PriceSettings)
+
+
+@given(st.integers(0, 10**15))
+def test_an_amount_is_read_as_it_is_written(amount: int) -> None:
+    assert nano_dollars_of(dollars_of(amount)) == amount
+
+
+@pytest.mark.parametrize("wrong", ["", ".", "1.", "-1", "1e3", "1,0", "0.0000000001", "٣"])
+def test_an_amount_that_is_no_plain_number_is_refused(wrong: str) -> None:
+    with pytest.raises(ValueError, match="not an amount"):
+        nano_dollars_of(wrong)

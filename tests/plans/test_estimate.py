@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.plans.estimate import (
     ATTACHMENT_TOKENS,
+    InputEstimate,
     contents_of,
     estimate_text,
     estimate_tokens,
@@ -114,3 +117,19 @@ def test_tools_cost_what_their_json_does() -> None:
 def test_a_text_costs_a_token_for_four_bytes_begun(text: str) -> None:
     assert text_bytes(text) == len(text.encode("utf-8", "surrogatepass"))
     assert estimate_text(text) == estimate_tokens(text) == -(-text_bytes(text) // 4)
+
+
+_SOME: Final[list[Item]] = [
+    _user("one"),
+    _user([{"type": "input_text", "text": "twö"}, {"type": "input_image", "file_id": "file_1"}]),
+    {"type": "function_call_output", "call_id": "c1", "output": "three or more"},
+]
+
+
+@given(st.lists(st.lists(st.sampled_from(_SOME), max_size=5), max_size=6), st.booleans())
+def test_the_input_of_plans_is_estimated_as_one_by_one(plans: list[list[Item]], grow: bool) -> None:
+    estimate, items = InputEstimate(), list[Item]()
+    for some in plans:
+        items = [*items, *some] if grow else some
+        plan = Plan(model="m", items=items, instructions="Do it.")
+        assert estimate.of(plan) == estimate_usage(plan, ()).input_tokens

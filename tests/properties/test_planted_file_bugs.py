@@ -271,7 +271,11 @@ BUGS: Final = {
         "if not failure.may_pass or not left:",
         "if failure.may_pass or not left:",
     ),
-    "an empty file is completed": ("        if is_empty:\n", "        if not is_empty:\n"),
+    "a file with text is taken for an empty one": ("adding is None:\n", "adding is not None:\n"),
+    "the last chunks are not waited for": (
+        "            await adding\n        finally",
+        "        finally",
+    ),
     "the worst first": ("return (-one.score,", "return (one.score,"),
     "scores above 1": (
         "return (words + vector) / (ranking.words_weight + ranking.vector_weight)",

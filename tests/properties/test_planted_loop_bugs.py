@@ -43,6 +43,7 @@ from antiphon.testing.tools import ScriptedTool
 from antiphon.tools import results
 from antiphon.tools.base import HostedCall, ToolFailed, ToolLimits, ToolRequest
 from tests.building import counting_mint
+from tests.paying import charges_of
 from tests.properties.planting import plant
 from tests.properties.test_planted_bugs import BUILDER
 from tests.server.test_includes import ALL, CODE, FILES, SEARCH
@@ -150,7 +151,10 @@ async def run(
         give_up,
     )
     backend, sink = ScriptedBackend(script), Sink(plan)
-    policies = [*([Truncate(lambda note: None)] if shortens else []), module.Hosted(setup)]
+    policies = [
+        *([Truncate(lambda note: None)] if shortens else []),
+        module.Hosted(setup, charges_of()),
+    ]
     await Rounds(backend, plan, policies, sink).run()
     return Turn(sink.finish(), sink.events, backend.plans, tool, journal)
 
@@ -400,8 +404,8 @@ LOOP_BUGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "results are forgotten": ("*calls, *outputs]", "*calls]"),
     "ids of two rounds are the same": (
-        "self._ids.claim(gathered.call_id or _NO_ID)",
-        "(gathered.call_id or _NO_ID)",
+        "self._ids.claim(self._wished_id(gathered))",
+        "self._wished_id(gathered)",
     ),
     "sessions are not closed": ("await session.close()", "pass"),
     "the journal is not closed": ("await self._setup.intents.close()", "pass"),

@@ -23,7 +23,9 @@ from antiphon.protocol.events import (
     sequence_of,
 )
 from antiphon.protocol.machines.referee import judge_stream
+from antiphon.server.auth import new_key
 from antiphon.server.limits import ServerLimits
+from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import Answer, ask, events_of, request, terminal
 
@@ -258,6 +260,30 @@ async def test_a_full_queue_is_told_with_a_time_to_come_back() -> None:
     assert refused.status == 429
     assert int(refused.headers["Retry-After"]) >= 1
     assert after.status == 200
+
+
+async def test_one_owner_leaves_room_in_the_background_for_others() -> None:
+    backend = ScriptedBackend(lambda plan: [asyncio.Event(), STOP])
+    limits = ServerLimits(background_turns=1, background_queue=4)
+    settings = ServerSettings(limits=limits, require_keys=True)
+    store = MemoryStore()
+    headers = {}
+    for owner in ("noisy", "quiet"):
+        key, record = new_key(owner, 0)
+        await store.add_key(record)
+        headers[owner] = {"Authorization": f"Bearer {key}"}
+    async with serve_gateway(backend, settings=settings, store=store) as gateway:
+        asked = [
+            await ask(gateway, headers[owner], input="hi", background=True)
+            for owner in ("noisy", "noisy", "noisy", "noisy", "noisy", "quiet")
+        ]
+        for answer, owner in zip(asked, [*["noisy"] * 5, "quiet"], strict=True):
+            if answer.status == 200:
+                path = f"/responses/{answer.json['id']}/cancel"
+                await request(gateway, "POST", path, headers=headers[owner])
+
+    assert [answer.status for answer in asked] == [200, 200, 200, 200, 429, 200]
+    assert "of yours" in asked[4].error["message"]
 
 
 async def test_a_fault_before_the_first_word_ends_the_response() -> None:

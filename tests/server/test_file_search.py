@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from decimal import Decimal
 from typing import Any, Final
 
 import openai
@@ -12,8 +13,10 @@ import pytest
 from openai.lib import responses_tool_runner
 from openai.lib.responses_tool_runner import AsyncRegisteredFunction, AsyncResponsesToolRunner
 
+from antiphon.models.prices import PriceSettings
 from antiphon.protocol.codec import encode_event
 from antiphon.protocol.machines.referee import judge_stream
+from antiphon.store.base.ledger import Budget
 from antiphon.store.memory import MemoryStore
 from antiphon.testing import Call, ChatBackend, Script, ScriptedUpstream, serve_gateway
 from antiphon.testing.gateway import Gateway
@@ -225,6 +228,55 @@ async def test_a_search_by_words_and_vectors_counts_both() -> None:
     first, second = made["output"][0]["results"]
     assert (first["file_id"], first["score"]) == ("file-a", 1.0)
     assert second["score"] < 0.5  # found by its vector alone
+
+
+@pytest.mark.parametrize("reports", [True, False])
+async def test_the_owner_pays_for_every_call_that_makes_vectors(reports: bool) -> None:
+    async with embeddings_server() as server, house([]) as other:
+        server.reports = reports
+        price = PriceSettings(input=Decimal("0.02"), output=Decimal(0)).price
+        index = FileIndex(other.store, embedder=server.embedder(batch=2, price=price))
+        scripts = [Script(calls=[Call("file_search", '{"query": "beta"}')]), ANSWER]
+        backend = ScriptedUpstream(scripts)
+        async with (
+            backend as upstream,
+            serve_gateway(
+                ChatBackend(upstream.base_url), store=other.store, default_model="echo", index=index
+            ) as gateway,
+        ):
+            server.statuses = [500]  # it is asked again, and that failure is not charged
+            texts = {f"file-{n}": f"alpha beta {n}" for n in range(3)}
+            await fill(other.store, texts, index=index, store_id="vs_v", owner=LOCAL)
+            tool = {**TOOL, "vector_store_ids": ["vs_v"]}
+            await ask(gateway, tools=[tool])
+            path = "/vector_stores/vs_v/search"
+            found = await request(gateway, "POST", path, {"query": "beta"})
+            await gateway.app.engine.store.ledger.put_budget(
+                Budget(id="b", scope="project", scope_id=LOCAL, unit="tokens", ceiling=1)
+            )
+            refused = await request(gateway, "POST", path, {"query": "beta"})
+            charges = [
+                one
+                for one in await other.store.ledger.charges(limit=100)
+                if one.kind == "embedding"
+            ]
+            problems = await other.store.ledger.check()
+    paid = [one for one in charges if one.outcome == "completed"]
+    assert found.status == 200
+    assert refused.status == 429
+    assert refused.error["code"] == "insufficient_quota"
+    assert [one.outcome for one in charges].count("released") == 1
+    assert len(charges) == len(server.bodies) == len(paid) + 1
+    assert {one.payer.project for one in charges} == {LOCAL}
+    assert {(one.served, one.provider) for one in charges} == {("words-64", "file_search")}
+    used = sum(one.used.total for one in paid)
+    if reports:
+        assert used == server.billed
+        assert all(one.cost == one.used.fresh * 20 for one in paid)
+    else:
+        assert {one.basis for one in paid} == {"counted"}
+        assert used >= server.billed
+    assert problems == []
 
 
 # Sent back by clients.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -12,7 +13,10 @@ import aiohttp
 import pytest
 
 from antiphon.backends.chat import ChatBackend
-from antiphon.backends.scripted import ScriptedBackend
+from antiphon.backends.scripted import ScriptedBackend, Step
+from antiphon.models.prices import PriceSettings
+from antiphon.protocol.deltas import Degraded, Stopped, TextGrew
+from antiphon.routing.describe import ModelSettings
 from antiphon.testing import Cut, Script, ScriptedUpstream, Stall, Status, serve_gateway
 from antiphon.testing.gateway import Gateway
 from tests.asking import ask, ask_stream, request
@@ -75,6 +79,7 @@ async def test_a_whole_answer_is_one_line_with_tokens_and_times(lines: Lines) ->
         "upstream": "near",
         "input_tokens": usage["input_tokens"],
         "output_tokens": usage["output_tokens"],
+        "basis": "reported",
         "request": "mine-1",
         "response": answer.json["id"],
     }
@@ -260,3 +265,21 @@ async def _converse(gateway: Gateway, texts: list[str]) -> None:
 
 async def _at_once(seconds: float) -> None:
     """Wait for nothing."""
+
+
+async def test_a_line_has_the_cost_and_its_basis(lines: Lines) -> None:
+    price = ModelSettings(price=PriceSettings(input=Decimal(1), output=Decimal(2)))
+    async with serve_gateway(ScriptedBackend(), models={"echo": price}) as gateway:
+        answer = await ask(gateway, model="echo", input="two words")
+        [line] = await lines.requests("POST")
+    assert line["cost_usd"] == answer.json["antiphon"]["cost"]["usd"]
+    assert line["basis"] == answer.json["antiphon"]["cost"]["basis"]
+
+
+async def test_a_line_has_how_many_things_could_not_be_honoured(lines: Lines) -> None:
+    script: list[Step] = [Degraded("seed: not known"), TextGrew("ok"), Stopped("stop")]
+    async with serve_gateway(ScriptedBackend([script])) as gateway:
+        answer = await ask(gateway, input="hi")
+        [line] = await lines.requests("POST")
+    assert line["degraded"] == len(answer.json["antiphon"]["degraded"]) == 1
+    assert "seed" not in lines.text()

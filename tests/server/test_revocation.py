@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from antiphon.accounts.principal import Principal
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.gateway.assemble import ServerSettings
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.protocol.events import ResponseCompleted, ResponseFailed
-from antiphon.server.auth import new_key
+from antiphon.server.auth import new_key, new_secret
 from antiphon.server.revocation import KeyWatch
-from antiphon.store import KeyRecord
+from antiphon.store.base import Access
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway
@@ -196,12 +197,12 @@ class Slow(MemoryStore):
         self.may_answer = asyncio.Event()
         self.has_answered = asyncio.Event()
 
-    async def find_key(self, key_id: str) -> KeyRecord | None:
+    async def find_accesses(self, key_ids: Collection[str]) -> dict[str, Access]:
         if self.may_answer.is_set():
             self.has_answered.set()
         self.is_asked.set()
         await self.may_answer.wait()
-        return await super().find_key(key_id)
+        return await super().find_accesses(key_ids)
 
 
 async def test_a_key_that_comes_into_use_during_a_look_is_not_taken_for_revoked() -> None:
@@ -210,12 +211,77 @@ async def test_a_key_that_comes_into_use_during_a_look_is_not_taken_for_revoked(
     _, second = new_key("bob", 1)
     await store.add_key(first)
     await store.add_key(second)
-    keys, ended = KeyWatch(store), list[str]()
-    with keys.watching(first.id, lambda: ended.append("first")):
+    keys, ended = KeyWatch(store, lambda: 1), list[str]()
+    with keys.watching(Principal("ann", first.id), lambda: ended.append("first")):
         async with asyncio.timeout(30):
             await store.is_asked.wait()
-        with keys.watching(second.id, lambda: ended.append("second")):
+        with keys.watching(Principal("bob", second.id), lambda: ended.append("second")):
             store.may_answer.set()
             async with asyncio.timeout(30):
                 await store.has_answered.wait()  # in the next look: the first one is over
     assert ended == []
+
+
+async def _rotate(site: Site, headers: dict[str, str], until: int) -> dict[str, str]:
+    """Give the key a new secret and return headers with it."""
+    key_id = headers["Authorization"].split("_")[1]
+    key, digest, hint = new_secret(key_id)
+    assert await site._other.rotate_key(key_id, digest, hint, now=2, until=until) is not None
+    return {"Authorization": f"Bearer {key}"}
+
+
+async def test_both_secrets_of_a_rotated_key_are_taken(site: Site) -> None:
+    site.hold.set()
+    old = await site.key()
+    new = await _rotate(site, old, until=2**40)
+    for headers in (old, new):
+        assert (await ask(site.gateway, headers, model="echo")).status == 200
+
+
+async def test_a_secret_that_ran_out_is_refused_and_the_new_one_taken(site: Site) -> None:
+    site.hold.set()
+    old = await site.key()
+    new = await _rotate(site, old, until=3)
+    refused = await ask(site.gateway, old, model="echo")
+    assert (refused.status, refused.error["code"]) == (401, "invalid_api_key")
+    assert (await ask(site.gateway, new, model="echo")).status == 200
+
+
+@pytest.mark.parametrize("way", ["runs out", "replaced twice", "archived"])
+async def test_a_turn_ends_when_its_secret_is_no_longer_good(site: Site, way: str) -> None:
+    headers = await site.key()
+    async with listen(site.gateway.base_url, headers, model="echo") as listener:
+        await listener.until_text("one ")
+        if way == "archived":
+            await site._other.projects.archive("ann", 2)
+        else:
+            await _rotate(site, headers, until=3 if way == "runs out" else 2**40)
+            if way == "replaced twice":
+                await _rotate(site, headers, until=2**40)
+        events = await listener.rest()
+    last = events[-1]
+    assert isinstance(last, ResponseFailed)
+    assert last.response.error is not None
+    assert last.response.error.code == "key_revoked"
+
+
+async def test_a_purge_ends_what_runs_and_leaves_nothing_of_it(site: Site) -> None:
+    headers = await site.key()
+    async with listen(site.gateway.base_url, headers, model="echo") as listener:
+        await listener.until_text("one ")
+        await site._other.projects.archive("ann", 2)
+        await site._other.projects.purge("ann", lambda *_: None)
+        events = await listener.rest()
+    assert isinstance(events[-1], ResponseFailed)
+    assert not any((await site._other.projects.count_rows("ann")).values())
+
+
+async def test_a_turn_under_the_new_secret_goes_on_when_the_old_one_runs_out(site: Site) -> None:
+    old = await site.key()
+    new = await _rotate(site, old, until=3)
+    async with listen(site.gateway.base_url, new, model="echo") as listener:
+        await listener.until_text("one ")
+        await asyncio.sleep(1.2)  # two looks at the keys: nothing tells when they are over
+        site.hold.set()
+        events = await listener.rest()
+    assert isinstance(events[-1], ResponseCompleted)

@@ -7,7 +7,7 @@ KINDS and open it in `Database.open`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -18,9 +18,13 @@ from antiphon.store.base import Store
 from antiphon.store.postgres import PostgresStore
 from tests.postgres import fresh_database
 
-__all__ = ["KINDS", "Database"]
+__all__ = ["KINDS", "LEDGER_KINDS", "Database", "open_database"]
 
 KINDS: Final = ("memory", "sqlite", "postgres")
+# A store on a server opens nothing before it is used.
+_HAS_SERVED_LEDGER: Final = hasattr(PostgresStore("postgresql://localhost/none"), "ledger")
+LEDGER_KINDS: Final = KINDS if _HAS_SERVED_LEDGER else KINDS[:2]
+"""The kinds that have a ledger."""
 
 
 class Database:
@@ -55,15 +59,22 @@ class Database:
             await made.close()
 
 
+@asynccontextmanager
+async def open_database(kind: str, directory: Path) -> AsyncIterator[Database]:
+    """A database of this kind, which is closed at the end."""
+    async with AsyncExitStack() as stack:
+        is_served = kind == "postgres"
+        url = await stack.enter_async_context(fresh_database()) if is_served else ""
+        made = Database(kind, directory, url)
+        yield made
+        await made.close()
+
+
 @pytest.fixture(params=KINDS)
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     """A database of each kind."""
-    async with AsyncExitStack() as stack:
-        is_served = request.param == "postgres"
-        url = await stack.enter_async_context(fresh_database()) if is_served else ""
-        made = Database(request.param, tmp_path, url)
+    async with open_database(request.param, tmp_path) as made:
         yield made
-        await made.close()
 
 
 @pytest.fixture

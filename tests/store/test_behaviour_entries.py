@@ -88,7 +88,7 @@ class SqliteAccounts(Accounts):
         self._run(CREATE)
 
     @staticmethod
-    def _add(connection: sqlite3.Connection, charges: Sequence[Charge]) -> None:
+    def _add(connection: sqlite3.Connection, _writer: str, charges: Sequence[Charge]) -> None:
         connection.executemany(
             "INSERT INTO accounts VALUES (?, ?)"
             " ON CONFLICT (name) DO UPDATE SET amount = amount + excluded.amount",

@@ -7,6 +7,7 @@ import pytest
 from antiphon.store.base import Store
 from antiphon.store.base.vector_stores import Chunk, Filter, FoundChunk, Search
 from antiphon.store.postgres import vector_stores as postgres_search
+from antiphon.store.postgres.database import Database
 from antiphon.store.sqlite import vector_search as sqlite_search
 from antiphon.store.vectors import VectorCache
 from tests.store.vector_samples import (
@@ -162,6 +163,7 @@ async def test_vectors_are_found_without_the_cache(
     for module in (sqlite_search, postgres_search):
         monkeypatch.setattr(module, "has_numpy", lambda: what == "no room")
     monkeypatch.setattr(VectorCache, "has_room", lambda *_: False)
+    monkeypatch.setattr(Database, "pgvector", None)
     await add_store(store)
     for number in range(3):
         chunk = Chunk("a", vector(1, number))

@@ -14,34 +14,34 @@ import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store import SqliteStore, open_store
-from antiphon.store.base import Batch, Conversation, Intent, Notice, Store
-from antiphon.store.base.vector_stores import Attributes, Chunk, FileBatch, Search
+from antiphon.store.base import Batch, Conversation, Intent
+from antiphon.store.base.vector_stores import Search
 from antiphon.store.copy import BadCopy, CopyRefused, copy_store, read_info
 from antiphon.store.copy_tables import TABLES, Row, Table
 from antiphon.store.sqlite import migrations
 from antiphon.store.sqlite.copy import SqlitePlace
+from antiphon.store.sqlite.queue import WriteQueue
 from antiphon.store.versions import OlderDatabase
 from tests.postgres import fresh_database
 from tests.store.file_samples import (
     NOW,
     add_file,
-    container,
-    container_file,
     content,
     once,
-    part,
     skill,
-    skill_version,
-    upload,
-    write,
 )
+from tests.store.filling import MANY, PIECES, fill
 from tests.store.samples import OWNER, ids, key, message, opened, run_turn
-from tests.store.vector_samples import file as attached
-from tests.store.vector_samples import find_words, index_file, take, vector, vector_store
+from tests.store.vector_samples import find_words, vector
 
-MANY = 450
-PIECES = bytes(range(256)) * 10_000
-_MADE_AGAIN = ("vector_gone", "vector_terms", "vector_lengths")
+_MADE_AGAIN = (
+    "vector_gone",
+    "vector_blocks",
+    "vector_waiting",
+    "vector_lengths",
+    "vector_loaded",
+    "vector_dense",
+)
 _INDEXES = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE vector_words%'"
 
 
@@ -49,64 +49,6 @@ _INDEXES = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL TABLE 
 async def postgres() -> AsyncIterator[str]:
     async with fresh_database() as url:
         yield url
-
-
-async def fill(store: Store) -> None:
-    """Put something of every kind into a store, odd things too."""
-    await run_turn(store, "r1")
-    await run_turn(store, "r2", "r1", created_at=1_000.5)
-    await store.begin(OWNER, opened("r3"), [message("i\x003", "\x00")], batch=Batch(0, 1, b"\x00a"))
-    ended = opened("r3", status="completed", output=[message("o3"), {"type": "x:odd"}])
-    notice = Notice("n1", OWNER, "r3", "response.completed", 7, "https://example.test/hook")
-    await store.finish(OWNER, ended, batch=Batch(2, 2, b"b"), entries=[notice])
-    talk = Conversation("c1", 5, {"topic": "ÅÅ"})
-    await store.conversations.create(OWNER, talk, [message("i1"), message("i\x002")])
-    await store.claims.take(OWNER, "token", b"\xff\x00", "r3", 9)
-    await store.native_states.keep(OWNER, "r3", {"call": b"\x00\xff"}, 9)
-    await store.tool_calls.intend(OWNER, "r3", [Intent("c", "mcp", b"\x00\xff")], 9)
-    assert await store.tool_calls.claim_approval(OWNER, "mcpr_1", "r3", 9)
-    await fill_files(store)
-    for name in ("z", "a"):
-        await store.secret(name, name.encode())
-        await store.add_key(key(name, name="Zoë", expires_at=2**40))
-    for number in range(MANY):
-        await store.begin("bob", opened(f"m{number}"), [message(f"m{number}")])
-    # Left unfinished: the log, the job, the request to cancel and a lock stay.
-    await store.begin(OWNER, opened("r4"), [], batch=Batch(0, 0, b"x"), request=b"{}")
-    await store.append(OWNER, "r4", Batch(1, 3, b"y"), status="in_progress")
-    await store.ask_cancel(OWNER, "r4")
-    await store.conversations.lock(OWNER, "c1", "r4")
-
-
-async def fill_files(store: Store) -> None:
-    """Put something into every table of files."""
-    await add_file(store, "f1", PIECES, filename="\x00 ü")
-    await add_file(store, "f2", b"", expires_at=2**40)
-    gone = await add_file(store, "f0", b"gone")
-    await store.files.remove(OWNER, gone.id)
-    await write(store, b"a blob without a row")
-    assert await store.files.begin_upload(OWNER, upload("u1"), once()) is None
-    assert await store.files.add_part(OWNER, "u1", part("p1", await write(store, b"part")), NOW)
-    inside = container_file("cf1", "/mnt/data/\udcff", await write(store, b"inside"))
-    await store.containers.add(OWNER, container("c1"), [inside])
-    await store.skills.add(OWNER, skill("s1"), skill_version("v1", await write(store, b"zip")))
-    await fill_vector_stores(store)
-
-
-async def fill_vector_stores(store: Store) -> None:
-    """Put something into every table of vector stores."""
-    stores = store.vector_stores
-    await stores.add(OWNER, vector_store("vs_0", days=3))
-    await stores.remove(OWNER, "vs_0")
-    await stores.add(OWNER, vector_store("vs_1", days=3))
-    attributes: Attributes = {"n": 2.5, "whole": 2, "yes": True, "käy\0": "\0\udc80"}
-    chunks = [Chunk("needle \0 words", vector(1, 0)), Chunk("ünd", vector(0, 1)), Chunk("x")]
-    await index_file(store, "gone", *chunks)
-    await index_file(store, "v1", *chunks, attributes=attributes, embedding="e")
-    await stores.detach(OWNER, "vs_1", "gone")
-    batch = FileBatch(id="vsfb_1", created_at=5)
-    await stores.attach(OWNER, "vs_1", [attached("v2")], batch)
-    assert await stores.add_chunks(await take(store), [Chunk("half of it")])
 
 
 async def copy(source: str, target: str, *, while_running: bool = False) -> dict[str, int]:
@@ -150,6 +92,22 @@ async def test_there_and_back_again_is_the_same_to_the_byte(tmp_path: Path, post
     assert there["responses"] == MANY + 4
 
 
+async def test_a_copy_does_not_wait_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file of the target is made and written in turn with other writers: one at a time."""
+    source, turns = await filled(tmp_path / "a.db"), []
+    enter = WriteQueue.enter
+
+    def noted(self: WriteQueue, seconds: float) -> bool:
+        turns.append(enter(self, seconds))
+        return turns[-1]
+
+    monkeypatch.setattr(WriteQueue, "enter", noted)
+    await copy(source, f"sqlite:{tmp_path / 'b.db'}")
+    assert turns == [True] * 4
+
+
 def columns_of(path: Path) -> dict[str, set[str]]:
     with closing(sqlite3.connect(path)) as connection:
         tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -181,8 +139,9 @@ async def test_every_table_of_ours_is_copied(tmp_path: Path, postgres: str) -> N
     there: dict[str, set[str]] = {}
     for table, column in rows:
         there.setdefault(table, set()).add(column)
-    for ours in ("nodes", "removals", "antiphon_migrations", *_MADE_AGAIN):
-        del there[ours]
+    ours = ["nodes", "removals", "removal_counts", "antiphon_migrations", *_MADE_AGAIN]
+    for name in [*ours, *(name for name in there if name.startswith("log_"))]:
+        del there[name]
     for table in ("keys", "secrets"):
         there[table].remove("number")
     assert copied == there
@@ -210,7 +169,7 @@ async def test_a_copy_is_served_like_its_source(
     assert await store.tool_calls.find(OWNER, "r3") == [Intent("c", "mcp", b"\x00\xff")]
     assert not await store.tool_calls.claim_approval(OWNER, "mcpr_1", "r9", 9)
     assert await store.secret("z", b"other") == b"z"
-    assert [record.id for record in await store.list_keys()] == ["z", "a"]
+    assert [record.id for record in await store.list_keys()] == ["z", "a", "r"]
     found = await store.files.find(OWNER, ["f0", "f1", "f2"], NOW)
     assert {name: await content(store, one.blob) for name, one in found.items()} == {
         "f1": PIECES,

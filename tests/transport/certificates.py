@@ -42,6 +42,12 @@ class Authority:
 
     def server_context(self, *hosts: str, is_expired: bool = False) -> ssl.SSLContext:
         """Return the settings of a server with a certificate for these hosts."""
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(self.issue(*hosts, is_expired=is_expired))
+        return context
+
+    def issue(self, *hosts: str, is_expired: bool = False, name: str = "server") -> Path:
+        """Return a file with a certificate for these hosts and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         names: list[x509.GeneralName] = []
         for host in hosts:
@@ -50,7 +56,7 @@ class Authority:
             names.append(address or x509.DNSName(host))
         end = _NOW - _DAY if is_expired else _NOW + _DAY
         certificate = self._sign(_name(hosts[0]), key, end, names)
-        path = self._folder / "server.pem"
+        path = self._folder / f"{name}.pem"
         path.write_bytes(
             certificate.public_bytes(serialization.Encoding.PEM)
             + key.private_bytes(
@@ -59,9 +65,7 @@ class Authority:
                 serialization.NoEncryption(),
             )
         )
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(path)
-        return context
+        return path
 
     def _sign(
         self,

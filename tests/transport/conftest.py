@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 import pytest
 
-_ON_BOTH = ("test_connection", "test_dial", "test_proxy", "test_stale")
+_ON_BOTH = ("test_connection", "test_dial", "test_proxy", "test_sending", "test_stale")
 
 
 def pytest_asyncio_loop_factories(

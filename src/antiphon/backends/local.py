@@ -46,7 +46,7 @@ from antiphon.protocol.deltas import (
 from antiphon.protocol.errors import BackendError, NotBuilt
 from antiphon.protocol.response import Usage, add_usage
 from antiphon.protocol.tools import Tool
-from antiphon.transport.http import HttpClient
+from antiphon.transport.http import HttpClient, Sending
 from antiphon.transport.secret import Secret
 from antiphon.wires.chat.counting import count_prompt
 from antiphon.wires.chat.profiles import PROFILES, Profile
@@ -164,7 +164,7 @@ class LocalBackend:
         return await count_by_asking(self._http, server.listening_address, count)
 
     def relay(
-        self, path: str, body: bytes, *, is_streamed: bool
+        self, path: str, body: bytes, *, is_streamed: bool, sending: Sending
     ) -> AbstractAsyncContextManager[Relayed]:
         """Refuse: there is no server."""
         raise NotBuilt(f"the embedded model does not answer {path}")
@@ -351,8 +351,8 @@ def _told(delta: Delta, *, is_call: bool, spent: Usage) -> Delta:
     match delta:
         case TextGrew(text=text) if is_call:
             return CallGrew(0, text)
-        case UsageKnown(usage=usage) if spent.total_tokens:
-            return UsageKnown(add_usage(usage, spent))
+        case UsageKnown() if spent.total_tokens:
+            return UsageKnown(add_usage(delta.usage, spent), delta.has_output)
         case _:
             return delta
 

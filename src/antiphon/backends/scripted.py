@@ -32,6 +32,7 @@ from antiphon.protocol.errors import BackendError, NotBuilt
 from antiphon.protocol.items import Item, item_type, last_user_text, text_of
 from antiphon.protocol.response import Usage
 from antiphon.protocol.unwrap import is_object
+from antiphon.transport.http import Sending
 
 __all__ = ["Script", "ScriptedBackend", "Step", "echo"]
 
@@ -118,7 +119,7 @@ class ScriptedBackend:
         return known[-1].usage.input_tokens if known else None
 
     def relay(
-        self, path: str, body: bytes, *, is_streamed: bool
+        self, path: str, body: bytes, *, is_streamed: bool, sending: Sending
     ) -> AbstractAsyncContextManager[Relayed]:
         """Refuse: there is no server."""
         raise NotBuilt(f"the scripted model does not answer {path}")

@@ -2,107 +2,176 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import os
 import secrets
 import time
-from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
-from antiphon.cli import options
+from antiphon.accounts.principal import Role
 from antiphon.cli.errors import CliError
+from antiphon.cli.store_use import DURATION, audit_record, date_of, store_options, with_store
 from antiphon.cli.terminal import columns
 from antiphon.engine.prepare import seal as sealing
-from antiphon.gateway.config import load
 from antiphon.gateway.errors import BadSettings
-from antiphon.gateway.places import store_url, using_store
-from antiphon.server.auth import new_key
+from antiphon.server.auth import new_key, new_secret, redact
 from antiphon.store import KeyRecord, Store
+from antiphon.store.base.keys import ROLES
 
 __all__ = ["command"]
 
-_T = TypeVar("_T")
-
-_DAY: Final = 86_400
+_WEEK: Final = 7 * 86_400
 
 
-@click.group("keys", epilog="Example:  antiphon keys create --owner alice --expires 90")
+@click.group("keys", epilog="Example:  antiphon keys create --project alice --expires 90d")
 def command() -> None:
-    """Create, list and revoke the API keys of a gateway.
+    """Create, list, rotate and revoke the API keys of a gateway.
 
     A gateway that other machines can reach requires a key. Keys are kept in the gateway's
     store: pass the same --store or --config as for `antiphon serve`.
     """
 
 
-def _store_options(function: Callable[..., None]) -> Callable[..., None]:
-    return click.option(
-        "--store",
-        metavar="URL",
-        help="sqlite:PATH.  [default: antiphon.db in the user's data directory]",
-    )(options.store_config(function))
-
-
 @command.command(
-    "create", epilog="Example:  antiphon keys create --owner alice --name laptop --expires 90"
+    "create", epilog="Example:  antiphon keys create --project alice --name laptop --expires 90d"
 )
 @click.option(
+    "--project",
     "--owner",
-    help="The owner of the key; owners do not see each other's responses.  [default: a new one]",
+    "project",
+    metavar="ID",
+    help="The project of the key; projects do not see each other's responses."
+    "  [default: a new one]",
 )
 @click.option("--name", default="", help="A description, shown in the list.")
-@click.option("--expires", type=click.IntRange(1, 36_500), metavar="DAYS", help="[default: never]")
-@_store_options
+@click.option(
+    "--role",
+    type=click.Choice(ROLES),
+    default="user",
+    show_default=True,
+    help="user and viewer ask models, admin manages the gateway, metrics reads /metrics.",
+)
+@click.option("--user", metavar="NAME", help="The person or service that gets the key.")
+@click.option(
+    "--models",
+    metavar="NAMES",
+    help="The only models that it may ask for, separated by commas.  [default: all]",
+)
+@click.option("--never-store", is_flag=True, help="Store nothing of its requests.")
+@click.option(
+    "--expires", type=DURATION, metavar="TIME", help="Such as 90d or 12h.  [default: never]"
+)
+@store_options
 def create(
-    owner: str | None, name: str, expires: int | None, store: str | None, config: str | None
+    project: str | None,
+    name: str,
+    role: Role,
+    user: str | None,
+    models: str | None,
+    never_store: bool,
+    expires: int | None,
+    store: str | None,
+    config: str | None,
 ) -> None:
     """Create a key and print it. It is shown only once: the store keeps its digest."""
-    if owner is None:
-        # Keys that were made without a thought about owners must not share anything.
-        owner = f"owner-{secrets.token_hex(4)}"
-    if not owner.strip():
-        raise BadSettings("--owner must not be empty")
+    if project is None:
+        # Keys that were made without a thought about projects must not share anything.
+        project = f"owner-{secrets.token_hex(4)}"
+    if not project.strip():
+        raise BadSettings("--project must not be empty")
     now = int(time.time())
-    expires_at = now + expires * _DAY if expires else None
-    secret, record = new_key(owner, now, name=name, expires_at=expires_at)
-    _with_store(store, config, lambda opened: opened.add_key(record))
+    secret, record = new_key(
+        project,
+        now,
+        name=name,
+        expires_at=now + expires if expires else None,
+        role=role,
+        user=user,
+        models=_names(models),
+        never_store=never_store,
+    )
+    with_store(store, config, lambda opened: _add(opened, record))
     click.echo(secret)
-    until = f", valid until {_date(expires_at)}" if expires_at else ""
-    click.echo(f"Key {record.id} of {owner}{until}. It is not shown again.", err=True)
+    until = f", valid until {date_of(record.expires_at)}" if record.expires_at else ""
+    click.echo(f"Key {record.id} of {project}{until}. It is not shown again.", err=True)
 
 
 @command.command("list", epilog="Example:  antiphon keys list --store sqlite:antiphon.db")
-@_store_options
-def list_(store: str | None, config: str | None) -> None:
+@click.option("--project", metavar="ID", help="Only those of this project.")
+@store_options
+def list_(project: str | None, store: str | None, config: str | None) -> None:
     """List the keys, oldest first, without their secrets."""
-    records: list[KeyRecord] = _with_store(store, config, lambda opened: opened.list_keys())
+    records = with_store(store, config, lambda opened: opened.list_keys(project))
     if not records:
         click.echo("There are no keys; `antiphon keys create` creates one.", err=True)
         return
-    rows = [("ID", "OWNER", "CREATED", "STATE", "NAME")]
-    now = time.time()
+    rows = [("ID", "PROJECT", "ROLE", "KEY", "CREATED", "LAST USED", "STATE", "NAME")]
+    now = int(time.time())
     rows += [
-        (key.id, key.owner, _date(key.created_at), _state(key, now), key.name) for key in records
+        (
+            key.id,
+            key.owner,
+            key.role,
+            redact(key),
+            date_of(key.created_at),
+            "never" if key.last_used_at is None else _minute(key.last_used_at),
+            _state(key, now),
+            _description(key),
+        )
+        for key in records
     ]
     click.echo("\n".join(columns(rows)))
 
 
+@command.command("rotate", epilog="Example:  antiphon keys rotate 1f0c2a9be4d05a7c --overlap 7d")
+@click.argument("key_id", metavar="ID")
+@click.option(
+    "--overlap",
+    type=DURATION,
+    default="7d",
+    show_default=True,
+    metavar="TIME",
+    help="How long the present secret stays good.",
+)
+@store_options
+def rotate(key_id: str, overlap: int, store: str | None, config: str | None) -> None:
+    """Give the key with this ID a new secret and print the key. It is shown only once.
+
+    Both secrets are good until the overlap ends; then what still runs under the old one ends. A
+    secret from before the last rotation ends at once.
+    """
+    key_id = _id_of(key_id)
+    key, digest, hint = new_secret(key_id)
+    now = int(time.time())
+    audit = audit_record("api_key.rotated", key_id, None, {"overlap_seconds": overlap})
+    rotated = with_store(
+        store,
+        config,
+        lambda opened: opened.rotate_key(
+            key_id, digest, hint, now=now, until=now + overlap, audit=audit
+        ),
+    )
+    if rotated is None:
+        raise _no_key(key_id)
+    click.echo(key)
+    click.echo(
+        f"Key {key_id} has a new secret, which is not shown again; the old one is good until"
+        f" {_minute(now + overlap)} UTC.",
+        err=True,
+    )
+
+
 @command.command("revoke", epilog="Example:  antiphon keys revoke 1f0c2a9be4d05a7c")
 @click.argument("key_id", metavar="ID")
-@_store_options
+@store_options
 def revoke(key_id: str, store: str | None, config: str | None) -> None:
     """Revoke the key with this ID; a running gateway refuses it within seconds."""
-    # The key itself is accepted too: the id is its middle part.
-    if key_id.startswith("ak_"):
-        key_id = key_id.split("_")[1]
-    now = int(time.time())
-    if not _with_store(store, config, lambda opened: opened.revoke_key(key_id, now)):
-        raise CliError(f"no key {key_id!r} is valid; `antiphon keys list` shows all keys")
+    key_id, now = _id_of(key_id), int(time.time())
+    audit = audit_record("api_key.deleted", key_id, None)
+    if not with_store(store, config, lambda opened: opened.revoke_key(key_id, now, audit=audit)):
+        raise _no_key(key_id)
     click.echo(f"Key {key_id} is revoked.", err=True)
 
 
@@ -126,33 +195,59 @@ def webhook() -> None:
     click.echo(f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}")
 
 
-def _with_store(
-    store: str | None,
-    config: str | None,
-    use: Callable[[Store], Coroutine[Any, Any, _T]],  # Any: what a coroutine is sent is nothing
-) -> _T:
-    """Open the store that is meant, use it, close it."""
-    settings = load({"store": store, "config": config}, os.environ, Path.cwd()).settings
-    url = store_url(settings.store)
-    if url.startswith("memory:"):
-        raise BadSettings("memory: does not keep keys; pass --store sqlite:PATH")
-
-    async def run() -> _T:
-        async with using_store(url) as opened:
-            return await use(opened)
-
-    return asyncio.run(run())
+async def _add(opened: Store, record: KeyRecord) -> None:
+    project = await opened.projects.get(record.owner)
+    if project is not None and project.archived_at is not None:
+        raise BadSettings(f"the project {record.owner!r} is archived: its keys are refused")
+    body = {
+        "role": record.role,
+        "name": record.name,
+        "user": record.user,
+        "models": record.models,
+        "never_store": record.never_store,
+        "expires_at": record.expires_at,
+    }
+    audit = audit_record("api_key.created", record.id, record.owner, body)
+    await opened.add_key(record, audit=audit)
 
 
-def _state(record: KeyRecord, now: float) -> str:
+def _names(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if not names:
+        raise BadSettings("--models must name a model; leave it out for all")
+    return names
+
+
+def _id_of(given: str) -> str:
+    """Return the id; the key itself is accepted too, in which it is the middle part."""
+    return given.split("_")[1] if given.startswith("ak_") else given
+
+
+def _no_key(key_id: str) -> CliError:
+    return CliError(f"no key {key_id!r} is valid; `antiphon keys list` shows all keys")
+
+
+def _state(record: KeyRecord, now: int) -> str:
     if record.revoked_at is not None:
-        return f"revoked {_date(record.revoked_at)}"
-    if record.expires_at is None:
-        return "in force"
-    if record.expires_at <= now:
-        return f"expired {_date(record.expires_at)}"
-    return f"until {_date(record.expires_at)}"
+        return f"revoked {date_of(record.revoked_at)}"
+    if record.expires_at is not None and record.expires_at <= now:
+        return f"expired {date_of(record.expires_at)}"
+    if record.previous_until is not None and record.previous_until > now:
+        return f"rotating until {date_of(record.previous_until)}"
+    return "in force" if record.expires_at is None else f"until {date_of(record.expires_at)}"
 
 
-def _date(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).date().isoformat()
+def _description(record: KeyRecord) -> str:
+    """Return the name, and what limits the key."""
+    limits = [] if record.user is None else [f"user {record.user}"]
+    if record.models is not None:
+        limits.append(f"models {', '.join(record.models)}")
+    if record.never_store:
+        limits.append("never stored")
+    return " · ".join([record.name, *limits] if record.name else limits)
+
+
+def _minute(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")

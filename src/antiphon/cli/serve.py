@@ -41,6 +41,14 @@ __all__ = ["command"]
 @click.option(
     "--workers", type=click.IntRange(1, 256), help="The number of processes.  [default: 1]"
 )
+@click.option(
+    "--tls-cert", metavar="FILE", help="A certificate in PEM format: serve HTTPS and WSS with it."
+)
+@click.option(
+    "--tls-key",
+    metavar="FILE",
+    help="The key of the certificate.  [default: in the file of the certificate]",
+)
 @click.option("--default-model", metavar="NAME", help="The model for requests that name none.")
 @click.option(
     "--dialect",

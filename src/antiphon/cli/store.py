@@ -84,6 +84,7 @@ def info(url: str | None, config: str | None) -> None:
             "running gateways": found.alive,
             "bytes": found.size,
         }
+        | found.connections
     )
 
 

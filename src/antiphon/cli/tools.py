@@ -16,14 +16,18 @@ from antiphon.cli.errors import CliError
 from antiphon.gateway.config import Settings, load
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.mcp import read_directory
+from antiphon.gateway.places import store_url, using_store
 from antiphon.gateway.tools import check_tools
+from antiphon.store.vectors import numpy_engine
 from antiphon.tools.containers.settings import ContainerSettings
 from antiphon.tools.images import ImageSettings
+from antiphon.tools.index.settings import FileSearchSettings
 from antiphon.tools.mcp.definitions import Definition
 from antiphon.tools.mcp.endpoints import Endpoint
 from antiphon.tools.mcp.faults import McpFault
 from antiphon.tools.mcp.loading import has_library
 from antiphon.tools.mcp.pool import McpPool
+from antiphon.tools.sandbox.engines import missing_parts
 from antiphon.tools.sandbox.probe import find_engine
 from antiphon.tools.sandbox.settings import SandboxSettings
 from antiphon.tools.web.pages import can_read_html
@@ -47,7 +51,8 @@ def command(config: str | None, check: bool, call: str | None, arguments: str) -
     """Show which hosted tools the settings configure, and on which terms.
 
     Nothing is connected or started unless --check or --call is given, and no tool is called
-    without --call. --check connects to MCP servers and attacks the sandbox; --call is about MCP.
+    without --call. --check connects to MCP servers, attacks the sandbox, and asks a PostgreSQL
+    store what compares vectors; --call is about MCP.
     """
     settings = load({"config": config}, os.environ, Path.cwd()).settings
     asyncio.run(check_tools(settings, os.environ))
@@ -59,6 +64,7 @@ def command(config: str | None, check: bool, call: str | None, arguments: str) -
         click.echo(line)
     if check:
         click.echo("\n".join(asyncio.run(_attack(settings))))
+        click.echo(f"file_search vectors: {asyncio.run(_vector_engine(settings))}")
     if check and not asyncio.run(_check(settings, list(endpoints.values()))):
         raise CliError("not every server could be used")
 
@@ -72,10 +78,13 @@ def _overview(settings: Settings, endpoints: Mapping[str, Endpoint]) -> Iterator
     allowed = ", ".join(limits.allow_urls) or "none"
     yield f"  URLs that requests may name: {allowed}"
     yield f"web_search  {_search_terms(settings.web_search)}"
+    yield f"file_search  {_file_terms(settings.file_search)}"
     yield f"image_generation  {_image_terms(settings.images)}"
     yield f"code_interpreter  {_code_terms(settings)}"
     yield f"shell  {_shell_terms(settings)}"
     yield f"  sandbox  {_sandbox_terms(settings.sandbox)}"
+    if missing := _missing_parts(settings.sandbox):
+        yield f"    no program is run: {missing} is not installed"
     yield f"  containers  {_container_terms(settings.containers)}"
 
 
@@ -90,6 +99,28 @@ def _search_terms(search: WebSearchSettings) -> str:
     if search.open_pages != "off" and not can_read_html():
         facts.append("HTML is not read: pip install '.[documents]'")
     return ", ".join(fact for fact in facts if fact)
+
+
+def _file_terms(search: FileSearchSettings) -> str:
+    """Return what makes vectors, without anything secret."""
+    if search.embedding == "none":
+        return "words alone: [file_search] embedding = 'none'"
+    facts = [
+        f"words, and vectors of embedding {search.embedding}",
+        _place(search.base_url),
+        search.model or "",
+        _key_fact(search.key_env),
+    ]
+    return ", ".join(fact for fact in facts if fact)
+
+
+async def _vector_engine(settings: Settings) -> str:
+    """Return what compares vectors. Only a database is asked: a file is not opened for this."""
+    url = store_url(settings.store) if settings.store else "sqlite:"
+    if url.startswith("sqlite:"):
+        return numpy_engine()
+    async with using_store(url) as store:
+        return await store.vector_stores.engine()
 
 
 def _image_terms(images: ImageSettings) -> str:
@@ -121,6 +152,13 @@ def _sandbox_terms(sandbox: SandboxSettings) -> str:
         f"{sandbox.processes} processes",
     ]
     return ", ".join(facts)
+
+
+def _missing_parts(sandbox: SandboxSettings) -> str:
+    """Return what the sandbox that needs least of those in question lacks here, or nothing."""
+    if sandbox.engine == "off":
+        return ""
+    return missing_parts("bwrap" if sandbox.engine == "auto" else sandbox.engine)
 
 
 def _container_terms(containers: ContainerSettings) -> str:

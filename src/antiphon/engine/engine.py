@@ -9,13 +9,16 @@ here, before anything was remembered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from antiphon.accounts.principal import Principal
+from antiphon.accounts.loop_share import LoopShare
+from antiphon.accounts.principal import Principal, check_model
+from antiphon.accounts.runs import NO_RUN, Run
 from antiphon.engine.budget import Budget, Hold
 from antiphon.engine.keep.carried_states import CarriedStates
 from antiphon.engine.keep.follow import follow
@@ -37,6 +40,7 @@ from antiphon.engine.prepare.history import (
 from antiphon.engine.prepare.history_cache import HistoryCache
 from antiphon.engine.prepare.input_files import InputFiles
 from antiphon.engine.prepare.native_states import put_back
+from antiphon.engine.prepare.no_storage import forbid_storage
 from antiphon.engine.prepare.prompts import PromptTemplate, apply_prompt
 from antiphon.engine.prepare.seal import HOW_TO, Sealer
 from antiphon.engine.prepare.tool_secrets import reveal_secrets
@@ -48,11 +52,14 @@ from antiphon.engine.run.hosted import Hosted, HostedSetup
 from antiphon.engine.run.hosted_runs import CallNote
 from antiphon.engine.run.hosted_setup import HostedTools
 from antiphon.engine.run.no_model import NoModel
+from antiphon.engine.run.relay_charge import RelayCharge, charged, wanted_for_files
 from antiphon.engine.run.repair import Repair
 from antiphon.engine.run.resume import Resume
 from antiphon.engine.run.rounds import Policy
 from antiphon.engine.run.turn import Carry, Turn, TurnInputs
+from antiphon.engine.run.turn_charges import NO_WATCHER, ChargeWatcher, TurnCharges
 from antiphon.engine.services import Clock, Notifier, Observer
+from antiphon.models.prices import Price
 from antiphon.plans.assess import Assessment, assess
 from antiphon.plans.capabilities import Capabilities
 from antiphon.plans.hosted_offers import load_hidden
@@ -64,6 +71,7 @@ from antiphon.protocol.errors import InvalidRequest, ResponseDeleted
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import Item
 from antiphon.protocol.machines.builder import Mint, ReasoningAs, ResponseBuilder, Seal
+from antiphon.protocol.program_calls import restore_callers
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Notes, Response, add_notes
 from antiphon.protocol.thread import Thread
@@ -72,6 +80,7 @@ from antiphon.routing.candidates import Route
 from antiphon.routing.catalog import Catalog
 from antiphon.routing.choice import NO_SESSION, Session
 from antiphon.store.base import Size, Store
+from antiphon.store.base.ledger import Payer
 from antiphon.tools.registry import NO_TOOLS, ToolRegistry
 
 __all__ = ["Engine"]
@@ -89,6 +98,8 @@ class _Admitted(msgspec.Struct, frozen=True, kw_only=True):
     route: Route
     session: str | None = None
     """What the caller calls its session, if it does."""
+    run: Run = NO_RUN
+    """The run that the request belongs to, if the caller names one."""
     response: Response
     size: ContextSize
     form: FormatCheck | None
@@ -98,6 +109,8 @@ class _Admitted(msgspec.Struct, frozen=True, kw_only=True):
     has_error_event: bool
     carries_state: bool = False
     """Whether native state is kept by call id, because the caller cannot send it back."""
+    withheld: Sequence[str] = ()
+    """What is not honoured, because nothing may be stored for the caller."""
     returns_items: bool = True
     """Whether the caller gets the items of hosted tools, and can send them back."""
     carries_items: bool = False
@@ -140,7 +153,8 @@ class Engine:
         prompts: Mapping[str, PromptTemplate] | None = None,
         tools: ToolRegistry = NO_TOOLS,
         input_files: InputFiles,
-        note_call: CallNote = lambda kind, ending, seconds: None,
+        note_call: CallNote = lambda kind, ending, seconds, name: None,
+        watcher: ChargeWatcher = NO_WATCHER,
     ) -> None:
         self.catalog = catalog
         self.store = store
@@ -149,9 +163,11 @@ class Engine:
         self.reasoning_as: ReasoningAs = reasoning_as
         self.sealer = sealer
         self.observe = observe
+        self._watcher = watcher
         self.notify = notify
         self.context_limits = context_limits or ContextLimits()
         self.budget = Budget(memory_bytes)
+        self.share = LoopShare()
         self.live = Live()
         self.threads = HistoryCache()
         self.pending_writes = PendingWrites(now)
@@ -175,6 +191,7 @@ class Engine:
         response_id: str | None = None,
         over_socket: bool = False,
         session: str | None = None,
+        run: Run = NO_RUN,
         carries_state: bool = False,
         returns_items: bool = True,
         carries_items: bool = False,
@@ -186,6 +203,7 @@ class Engine:
         `recall` knows responses that the store does not, `response_id` is the id to have. A turn
         over a WebSocket has no HTTP status to report a rate limit with, and no `error` event.
         `session` is what the caller calls its session: its requests go to the same deployment.
+        `run` is the run that it belongs to.
         With `carries_state`, native state is kept by call id: the caller cannot send it back.
         Without `returns_items`, the caller never sees what hosted tools did. With `carries_items`
         it may be kept in the same way, and so may requests for approval of a response that is not.
@@ -193,8 +211,12 @@ class Engine:
         releases; `body_bytes` is the length of the request.
         """
         refuse_impossible(request)
+        if principal.models is not None:
+            check_model(principal, request.model or await self.catalog.default_name())
         route = await self.catalog.route(request.model)
         model = request.model or route.name
+        may_store = not principal.never_store
+        withheld = [] if may_store else forbid_storage(request, self.tools.registry.kinds)
         identity = response_id or self.mint("resp")
         return await self._make(
             _Admitted(
@@ -202,6 +224,7 @@ class Engine:
                 principal=principal,
                 route=route,
                 session=session,
+                run=run,
                 response=first_response(request, (), identity, model, self.now()),
                 size=self._size(request, hold, body_bytes),
                 form=_format_check(request),
@@ -209,9 +232,10 @@ class Engine:
                 recall=recall,
                 may_roll_back=self._may_begin_early(response_id),
                 has_error_event=not over_socket,
-                carries_state=carries_state,
+                carries_state=carries_state and may_store,
                 returns_items=returns_items,
-                carries_items=carries_items,
+                carries_items=carries_items and may_store,
+                withheld=withheld,
             )
         )
 
@@ -229,6 +253,7 @@ class Engine:
         response: Response,
         *,
         strict: bool,
+        run: Run = NO_RUN,
         body_bytes: int = 0,
         has_error_event: bool = True,
     ) -> Turn:
@@ -246,6 +271,7 @@ class Engine:
                     request=request,
                     principal=principal,
                     route=route,
+                    run=run,
                     response=msgspec.structs.replace(response, status="in_progress"),
                     size=self._size(request, hold, body_bytes),
                     form=_format_check(request),
@@ -304,6 +330,7 @@ class Engine:
             size=admitted.size,
             recall=admitted.recall,
             keeps_lock=admitted.is_queued,
+            reads_store=not admitted.principal.never_store,
         )
 
     def _builder(self, admitted: _Admitted, context: Sequence[Item]) -> ResponseBuilder:
@@ -335,7 +362,8 @@ class Engine:
         )
         everything = load_hidden(assessment.toolbox)
         checks, unchecked = await make_checks(everything, admitted.form, able.enforces)
-        notes = [*assessment.degraded, *unread, *unopened, *unchecked, *unsent]
+        notes = [*admitted.withheld, *assessment.degraded, *unread, *unopened, *unchecked, *unsent]
+        charges = self._charges(admitted)
         hosted = await self._begin_tools(admitted, assessment, items, context.own, notes)
         if admitted.is_strict:
             await _refuse_degraded(notes, hosted)
@@ -345,7 +373,8 @@ class Engine:
             principal=admitted.principal,
             route=route,
             session=_session_of(admitted, plan, whole),
-            policies=self._policies(admitted, checks, assessment, hosted),
+            policies=self._policies(admitted, checks, assessment, hosted, charges),
+            charges=charges,
             plan=plan,
             context=whole,
             response=admitted.response,
@@ -357,6 +386,49 @@ class Engine:
             remember=self._memory(admitted, context, whole),
             carry=self._carry(admitted, keeper),
         )
+
+    def _charges(self, admitted: _Admitted) -> TurnCharges:
+        """Return what pays for the turn."""
+        conversation = conversation_of(admitted.request)
+        size, response = admitted.size, admitted.response
+        return self.charges(
+            admitted.principal,
+            response.id,
+            response.model,
+            run=admitted.run,
+            conversation=conversation,
+            context_bytes=lambda: size.bytes,
+        )
+
+    def charges(
+        self,
+        principal: Principal,
+        response_id: str,
+        model: str,
+        *,
+        run: Run = NO_RUN,
+        conversation: str | None = None,
+        context_bytes: Callable[[], int] = lambda: 0,
+    ) -> TurnCharges:
+        """Return what pays for a request. Its `close` must be awaited, however it ends."""
+        payer = Payer(principal.owner, principal.key_id, principal.user, conversation, run.id)
+        return TurnCharges(
+            self.store.ledger,
+            response_id,
+            payer,
+            model,
+            self.pending_writes.defer,
+            run=run,
+            context_bytes=context_bytes,
+            watcher=self._watcher,
+        )
+
+    def pay_for_embeddings(
+        self, owner: str, model: str, price: Price | None, sent: int
+    ) -> AbstractAsyncContextManager[RelayCharge]:
+        """Hold a charge for one call that makes vectors of files; the owner pays."""
+        charges = self.charges(Principal(owner), self.mint("resp"), model)
+        return charged(charges, wanted_for_files(model, price, sent), sent)
 
     def _keeper_of_items(self, admitted: _Admitted) -> Sealer | None:
         """Return what seals the items of hosted tools; None if the request has none to keep."""
@@ -389,12 +461,18 @@ class Engine:
             return None
         name = admitted.response.id
         sees = "image" in admitted.route.capabilities.parts
+        is_kept = not admitted.returns_items and self._keeper_of_items(admitted) is not None
         hosted = await self.tools.begin(
-            request, admitted.owner, name, toolbox, items, own, sees_images=sees
+            request,
+            admitted.owner,
+            name,
+            toolbox,
+            items,
+            own,
+            sees_images=sees,
+            returns_items=admitted.returns_items or is_kept,
+            names_calls=is_kept,
         )
-        if not admitted.returns_items:
-            is_kept = self._keeper_of_items(admitted) is not None
-            hosted = msgspec.structs.replace(hosted, returns_items=is_kept, names_calls=is_kept)
         notes += hosted.degraded
         return hosted
 
@@ -433,7 +511,8 @@ class Engine:
         sealer = self.sealer
         if sealer is None:
             return put_back(items, carried)
-        return put_back(items, carried, lambda sealed: open_items(sealed, owner, sealer))
+        known = put_back(items, carried, lambda sealed: open_items(sealed, owner, sealer))
+        return restore_callers(known)
 
     def _memory(self, admitted: _Admitted, context: Context, whole: Sequence[Item]) -> Observer:
         """Return what remembers the response of this turn for the turn that continues it."""
@@ -461,15 +540,16 @@ class Engine:
         checks: Checks | None,
         assessment: Assessment,
         hosted: HostedSetup | None,
+        charges: TurnCharges,
     ) -> list[Policy]:
         """Return how the model is asked, the outermost policy first."""
         request = admitted.request
         if request.generate is False:
             return [NoModel()]
-        compaction = compaction_of(request, admitted.owner, self.sealer, admitted.route)
+        compaction = compaction_of(request, admitted.owner, self.sealer, admitted.route, charges)
         found: list[Policy] = [] if compaction is None else [compaction]
         if hosted is not None:
-            found.append(Hosted(hosted))
+            found.append(Hosted(hosted, charges))
         if checks is not None:
             found.append(Repair(checks))
         pauses = admitted.route.capabilities.pauses

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from antiphon.accounts.loop_share import LoopShare
 from antiphon.protocol.machines.builder import Mint
 from antiphon.protocol.response import Response
 from antiphon.store.base import Notice
@@ -32,6 +33,7 @@ class TurnServices(Protocol):
     mint: Mint
     observe: Observer
     notify: Notifier
+    share: LoopShare
 
     def suspend_early_begin(self) -> None:
         """Store no beginnings in advance for a while: one had to be undone."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -19,10 +20,13 @@ from antiphon.engine.prepare.context_size import ContextLimits
 from antiphon.engine.prepare.input_files import InputFiles, InputFileSettings
 from antiphon.engine.prepare.prompts import PromptTemplate
 from antiphon.engine.prepare.seal import open_sealer
+from antiphon.engine.run.hosted_runs import CallNote
+from antiphon.engine.run.turn_charges import HeldCharge, TurnCharges
 from antiphon.protocol.codec import Dialect
 from antiphon.protocol.machines.builder import ReasoningAs
 from antiphon.protocol.response import Response
 from antiphon.routing.catalog import Catalog
+from antiphon.server import ui
 from antiphon.server.api import (
     chat,
     compact,
@@ -31,6 +35,7 @@ from antiphon.server.api import (
     health,
     messages,
     models,
+    organization,
     relay,
     responses,
     skills,
@@ -46,13 +51,17 @@ from antiphon.server.auth import Auth
 from antiphon.server.delivery import websocket
 from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, IdMint
+from antiphon.server.issuers import Issuers, IssuerSettings
 from antiphon.server.limits import FileLimits, ServerLimits
 from antiphon.server.memory import default_memory
-from antiphon.server.metrics import Metrics
+from antiphon.server.metrics import Metrics, read_pulse, read_routing
 from antiphon.server.metrics_board import MetricsBoard
+from antiphon.server.model_names import ModelNames
 from antiphon.server.origin import OriginPolicy
-from antiphon.server.request_log import log_background
+from antiphon.server.request_log import NO_WATCHER, log_background
 from antiphon.store.base import Store
+from antiphon.store.base.ledger import Refused, Settlement
+from antiphon.telemetry.recorder import Recorder
 from antiphon.tools.containers.service import ContainerService
 from antiphon.tools.documents.reader import Documents
 from antiphon.tools.documents.settings import DocumentSettings
@@ -63,7 +72,7 @@ __all__ = ["ServerSettings", "make_app", "routes_of"]
 
 _RESOURCES: Final = (
     *(responses, compact, conversations, websocket, models, health),
-    *(files, uploads, vector_stores, vector_store_files, containers_api, skills),
+    *(files, uploads, vector_stores, vector_store_files, containers_api, skills, organization),
 )
 _ROUTES: Final = [route for resource in _RESOURCES for route in resource.ROUTES]
 
@@ -75,6 +84,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     strict: bool = False
     reasoning_as: ReasoningAs = "content"
     require_keys: bool = False
+    issuers: tuple[IssuerSettings, ...] = ()
+    """Identity providers whose tokens are taken."""
     allowed_origins: tuple[str, ...] = ()
     """Pages that may use this gateway; see `server.origin`."""
     limits: ServerLimits = ServerLimits()
@@ -82,6 +93,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     webhooks: tuple[Endpoint, ...] = ()
     workers: int = 1
     """How many processes share the memory of this machine."""
+    telemetry: Recorder | None = None
+    """What records traces, if they are sent."""
     board: MetricsBoard | None = None
     """Where the workers of this gateway leave their counts for each other."""
     id_mark: str = DEFAULT_MARK
@@ -90,6 +103,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a key whose background response failed by our fault runs it again."""
     doors: DoorSettings = DoorSettings()
     files: FileLimits = FileLimits()
+    ui: bool = False
+    """Whether the dashboard is served at /ui."""
     prompts: Mapping[str, PromptTemplate] = {}
     """Templates that a request may name."""
     input_files: InputFileSettings = InputFileSettings()
@@ -109,15 +124,22 @@ async def make_app(
     `index` makes files searchable; without one they are searched by their words. Without
     `containers`, files of containers are served, and no program runs.
     """
-    metrics = Metrics(settings.board, catalog.board)
+    metrics = Metrics(settings.board, ModelNames(catalog.counted_name))
+    metrics.sources += [partial(read_routing, catalog.board), partial(read_pulse, store.pulse)]
     mint = IdMint(settings.id_mark)
     webhooks = Webhooks(settings.webhooks, store, now=_now, mint=mint)
     limits = settings.limits
 
+    telemetry = settings.telemetry
+
     def observe(response: Response) -> None:
         metrics.note_response(response)
+        if telemetry is not None:
+            telemetry.note_response(response)
         if response.background:
-            log_background(response, _now())
+            entry = log_background(response, _now())
+            if telemetry is not None:
+                telemetry.end(entry)
 
     engine = Engine(
         catalog,
@@ -141,15 +163,24 @@ async def make_app(
             now=_now,
             id_prefix=f"file-{settings.id_mark}",
         ),
-        note_call=metrics.note_call,
+        note_call=metrics.note_call if telemetry is None else _both_calls(metrics, telemetry),
+        watcher=metrics if telemetry is None else _BothWatch(metrics, telemetry),
     )
+    index = index or FileIndex(store)
+    index.pay_with(engine.pay_for_embeddings)
     containers = containers or ContainerService(store, mint, _now)
     metrics.sandboxes = containers.running.__len__
+    metrics.sandbox_state = lambda: containers.probe_state
     return App(
         engine,
-        index or FileIndex(store),
-        Auth(store, _now, require_keys=settings.require_keys),
-        routes_of(settings.doors),
+        index,
+        Auth(
+            store,
+            _now,
+            require_keys=settings.require_keys,
+            issuers=Issuers(settings.issuers, store.projects) if settings.issuers else None,
+        ),
+        routes_of(settings.doors, has_ui=settings.ui),
         limits=limits,
         metrics=metrics,
         webhooks=webhooks,
@@ -160,15 +191,49 @@ async def make_app(
         doors=settings.doors,
         containers=containers,
         files=settings.files,
+        watcher=telemetry or NO_WATCHER,
     )
 
 
-def routes_of(doors: DoorSettings) -> list[Route]:
-    """Return everything that is answered with these doors open."""
+def _both_calls(metrics: Metrics, telemetry: Recorder) -> CallNote:
+    def note(kind: str, ending: str, seconds: float, name: str) -> None:
+        metrics.note_call(kind, ending, seconds, name)
+        telemetry.note_call(kind, ending, seconds, name)
+
+    return note
+
+
+class _BothWatch:
+    """Lets the metrics and the traces learn of every call of an upstream."""
+
+    def __init__(self, metrics: Metrics, telemetry: Recorder) -> None:
+        self._metrics = metrics
+        self._telemetry = telemetry
+
+    def note_reserved(self, charges: TurnCharges, charge: HeldCharge) -> None:
+        """A call is about to be made."""
+        self._metrics.note_reserved(charges, charge)
+        self._telemetry.note_reserved(charges, charge)
+
+    def note_refused(self, refused: Refused) -> None:
+        """A call is not made."""
+        self._metrics.note_refused(refused)
+
+    def note_settled(
+        self, charges: TurnCharges, charge: HeldCharge, settlement: Settlement
+    ) -> None:
+        """A call has ended."""
+        self._metrics.note_settled(charges, charge, settlement)
+        self._telemetry.note_settled(charges, charge, settlement)
+
+
+def routes_of(doors: DoorSettings, *, has_ui: bool = False) -> list[Route]:
+    """Return everything that is answered with these doors open, and with the dashboard or not."""
     choices = [
         (doors.chat, chat.ROUTES),
         (doors.messages, messages.ROUTES),
         (doors.embeddings, relay.ROUTES),
+        (has_ui, ui.ROUTES),
     ]
     return [*_ROUTES, *(route for is_open, routes in choices if is_open for route in routes)]
 

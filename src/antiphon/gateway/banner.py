@@ -27,6 +27,7 @@ def banner(
     config: Path | None,
     needs_key: bool,
     metrics: str | None = None,
+    ui: str | None = None,
 ) -> str:
     """Return the lines to print. `models` is empty if they could not be learnt in time."""
     lines = [f"antiphon {__version__} serves {base_url}"]
@@ -37,6 +38,8 @@ def banner(
     lines.append(f"  store   {store}")
     if config is not None:
         lines.append(f"  config  {config}")
+    if ui is not None:
+        lines.append(f"  ui      {ui}")
     if metrics is not None:
         lines.append(f"  metrics {metrics}")
     if needs_key:

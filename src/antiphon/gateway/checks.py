@@ -10,12 +10,13 @@ import sys
 import time
 
 from antiphon.gateway.config import Settings
-from antiphon.gateway.errors import BadSettings
+from antiphon.gateway.errors import BadSettings, how_to_install
 from antiphon.gateway.places import using_store
+from antiphon.server.issuers import has_library
 from antiphon.server.origin import ANY_ORIGIN, is_origin
 from antiphon.store.open import public_url
 
-__all__ = ["check_keyless", "check_origins", "check_workers", "has_valid_key"]
+__all__ = ["check_issuers", "check_keyless", "check_origins", "check_workers", "has_valid_key"]
 
 
 def check_origins(settings: Settings) -> None:
@@ -44,6 +45,24 @@ def check_workers(settings: Settings, store: str) -> None:
         raise BadSettings(
             "memory: cannot be shared by several workers; pass --store sqlite:PATH or --workers 1"
         )
+
+
+def check_issuers(settings: Settings) -> None:
+    """Raise BadSettings if the tokens of an issuer could not be checked, or give no project."""
+    if settings.auth.issuers and not has_library():
+        raise BadSettings(f"[[auth.issuers]] needs the extra oidc: {how_to_install('oidc')}")
+    for one in settings.auth.issuers:
+        where = f"[[auth.issuers]] {one.issuer}"
+        if (one.project is None) == (one.project_claim is None):
+            raise BadSettings(f"{where}: set project or project_claim, and not both")
+        if not one.audience or not one.algorithms:
+            raise BadSettings(f"{where}: audience and algorithms must not be empty")
+        for url in (one.issuer, one.jwks_url or one.issuer):
+            is_plain = one.allow_private and url.startswith("http://")
+            if not url.startswith("https://") and not is_plain:
+                raise BadSettings(
+                    f"{where}: {url} must be an https URL (http only with allow_private = true)"
+                )
 
 
 async def has_valid_key(store: str) -> bool:

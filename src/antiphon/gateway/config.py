@@ -29,7 +29,9 @@ from antiphon.routing.describe import ModelSettings
 from antiphon.routing.settings import DeploymentSettings, RetrySettings, RouteSettings
 from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, MARK_PATTERN, MARK_WORDS
+from antiphon.server.issuers import IssuerSettings
 from antiphon.server.limits import FileLimits, ServerLimits
+from antiphon.telemetry.settings import TelemetrySettings
 from antiphon.tools.base import ToolLimits
 from antiphon.tools.containers.settings import CodeSettings, ContainerSettings, ShellSettings
 from antiphon.tools.documents.settings import DocumentSettings
@@ -128,6 +130,12 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     allow_private: bool = False
 
 
+class AuthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who may ask, beside those with a key."""
+
+    issuers: tuple[IssuerSettings, ...] = ()
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set."""
 
@@ -146,8 +154,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     strict: bool = False
     reasoning_as: ReasoningAs = "content"
     require_keys: bool = False
+    auth: AuthSettings = AuthSettings()
     allowed_origins: tuple[str, ...] = ()
     """Pages that may use the gateway; in the environment they are separated by commas."""
+    ui: bool | None = None
+    """Whether the dashboard is served; on loopback, if it is not set."""
     rerun_background: bool = False
     seal_keys_env: str = "ANTIPHON_SEAL_KEYS"
     """The name of the environment variable that holds the keys, never a key itself."""
@@ -155,8 +166,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     workers: Annotated[int, msgspec.Meta(ge=1, le=256)] = 1
     log_level: LogLevel = "info"
     log_format: LogFormat = "text"
+    tls_cert: str | None = None
+    """A file with the certificate and those that vouch for it, in PEM format."""
+    tls_key: str | None = None
+    """A file with its key; without one the key is in the file of the certificate."""
     metrics_host: str = "127.0.0.1"
     metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65535)] | None = None
+    telemetry: TelemetrySettings = TelemetrySettings()
     doors: DoorSettings = DoorSettings()
     limits: ServerLimits = ServerLimits()
     files: FileLimits = FileLimits()
@@ -181,10 +197,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
+    "auth": AuthSettings,
     "doors": DoorSettings,
     "limits": ServerLimits,
     "files": FileLimits,
     "upstream_limits": UpstreamLimits,
+    "telemetry": TelemetrySettings,
     "mcp": McpSettings,
     "providers": ProviderSettings,
     "models": ModelOverrides,
@@ -205,10 +223,12 @@ TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
 }
 _INNER: Final[Mapping[str, type[msgspec.Struct]]] = {
     **TABLES,
+    "issuers": IssuerSettings,
     "servers": McpServer,
     "deployments": DeploymentSettings,
     "retry": RetrySettings,
 }
+_EACH: Final = "each with its own heading"
 SCALARS: Final = tuple(name for name in Settings.__struct_fields__ if name not in TABLES)
 
 
@@ -306,9 +326,11 @@ def _check_table(table: Mapping[str, Any], struct: type[msgspec.Struct], where: 
             raise BadSettings(
                 f"{where}: there is no key {key!r};{hint} the keys are {', '.join(types)}"
             )
-        if key in _INNER:
+        inner = _struct_in(types[key])
+        # `auth` is a table of the file, and of a provider another one.
+        if key in _INNER and inner in (None, _INNER[key]):
             _check_inner_tables(key, value, where)
-        elif (inner := _struct_in(types[key])) is not None:
+        elif inner is not None:
             _check_whole(value, inner, f"{where}: {key}")
         else:
             _convert(value, types[key], f"{where}: {key}")
@@ -329,7 +351,9 @@ def _check_inner_tables(key: str, value: object, where: str) -> None:
         for name, table in value.items():
             _check_inner(table, struct, f"{where.removesuffix(']')}.servers.{name}]")
     elif key == "webhooks":
-        _check_list(value, struct, f"{where}, [[{key}]]", "each with its own heading")
+        _check_list(value, struct, f"{where}, [[{key}]]", _EACH)
+    elif key == "issuers":
+        _check_list(value, struct, f"{where.removesuffix(', [auth]')}, [[auth.issuers]]", _EACH)
     elif key == "deployments":
         _check_list(value, struct, f"{where}: {key}", '{ provider = "…", model = "…" }')
     else:

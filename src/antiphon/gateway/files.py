@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from antiphon.gateway.config import Settings
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.providers import read_key
+from antiphon.models.facts import ModelInfo
+from antiphon.routing.describe import describe
 from antiphon.store.base import Store
 from antiphon.tools.documents.reader import Documents
 from antiphon.tools.index.embed import Embedder
@@ -21,6 +23,7 @@ from antiphon.tools.index.ingest import IngestSettings
 __all__ = ["check_files", "open_index"]
 
 _UPSTREAM_AT_ONCE = 4
+_PROVIDER = "file_search"
 
 
 def open_index(
@@ -71,4 +74,5 @@ def _upstream(settings: Settings, environ: Mapping[str, str]) -> EmbeddingsUpstr
         dimensions=chosen.dimensions,
         batch=chosen.batch,
         proxies=settings.use_proxies,
+        price=describe(ModelInfo(chosen.model), _PROVIDER, settings.models).price,
     )

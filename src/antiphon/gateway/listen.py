@@ -9,6 +9,7 @@ import asyncio
 import errno
 import ipaddress
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,11 +17,21 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.gateway.config import Settings
 from antiphon.gateway.errors import BadSettings, Unavailable
 from antiphon.server.delivery.connection import GuardedServer
 from antiphon.server.limits import ServerLimits
 
-__all__ = ["Address", "bind", "listening", "metrics_url", "resolve", "url_of"]
+__all__ = [
+    "Address",
+    "bind",
+    "listening",
+    "metrics_url",
+    "own_root",
+    "resolve",
+    "ui_url",
+    "url_of",
+]
 
 _BACKLOG: Final = 1024
 _CLOSE_SECONDS: Final = 1.0
@@ -78,10 +89,18 @@ async def listening(
     handler: Any,  # Any: aiohttp's own alias for a handler
     limits: ServerLimits,
     sock: socket.socket,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[None]:
     """Accept connections on the socket; on exit, close it and wait for requests a moment."""
     server = GuardedServer(handler, limits)
-    listener = await asyncio.get_running_loop().create_server(server, sock=sock, backlog=_BACKLOG)
+    listener = await asyncio.get_running_loop().create_server(
+        server,
+        sock=sock,
+        backlog=_BACKLOG,
+        ssl=tls,
+        ssl_handshake_timeout=limits.header_seconds if tls else None,
+        ssl_shutdown_timeout=_CLOSE_SECONDS if tls else None,
+    )
     try:
         yield
     finally:
@@ -89,9 +108,14 @@ async def listening(
         await server.shutdown(_CLOSE_SECONDS)
 
 
-def url_of(sock: socket.socket) -> str:
+def url_of(sock: socket.socket, *, is_secure: bool = False) -> str:
     """Return the base URL under which this machine reaches the socket."""
-    return f"{_root_of(sock)}/v1"
+    return f"{_root_of(sock, is_secure=is_secure)}/v1"
+
+
+def ui_url(sock: socket.socket, *, is_secure: bool = False) -> str:
+    """Return the URL under which this machine reaches the dashboard."""
+    return f"{_root_of(sock, is_secure=is_secure)}/ui"
 
 
 def metrics_url(sock: socket.socket) -> str:
@@ -99,7 +123,18 @@ def metrics_url(sock: socket.socket) -> str:
     return f"{_root_of(sock)}/metrics"
 
 
-def _root_of(sock: socket.socket) -> str:
+def own_root(settings: Settings) -> str:
+    """Return the URL, without a path, under which this machine reaches a gateway so set."""
+    address = resolve(settings.host, settings.port)
+    return _root(address.host, address.port, is_secure=settings.tls_cert is not None)
+
+
+def _root_of(sock: socket.socket, *, is_secure: bool = False) -> str:
     host, port = sock.getsockname()[:2]
+    return _root(host, port, is_secure=is_secure)
+
+
+def _root(host: str, port: int, *, is_secure: bool) -> str:
+    scheme = "https" if is_secure else "http"
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - compared, not bound
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

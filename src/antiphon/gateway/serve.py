@@ -12,11 +12,12 @@ import asyncio
 import gc
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from antiphon.gateway.listen import listening
 from antiphon.gateway.upkeep import upkeep
@@ -24,40 +25,72 @@ from antiphon.server.api import health
 from antiphon.server.app import App
 from antiphon.server.memory import return_large_blocks
 
-__all__ = ["running", "serve"]
+__all__ = ["Overseer", "running", "serve"]
 
 _SHARE_SECONDS: Final = 1.0
 _YOUNG_OBJECTS: Final = 20_000
 _SWITCH_SECONDS: Final = 0.0005
 
 
+class Overseer(Protocol):
+    """Who watches this process: a service manager, or the parent of several workers."""
+
+    watchdog_seconds: float | None
+
+    def ready(self) -> None:
+        """Report that requests are answered."""
+
+    def stopping(self) -> None:
+        """Report that no new turns are taken."""
+
+    def beat(self) -> None:
+        """Show a sign of life."""
+
+
 @asynccontextmanager
-async def running(app: App, sock: socket.socket) -> AsyncIterator[None]:
+async def running(
+    app: App, sock: socket.socket, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[None]:
     """Answer on the socket and do the upkeep; on exit, end the turns and close the backends."""
     try:
         async with (
-            upkeep(app.engine, app.webhooks, app.limits.retention_days),
+            upkeep(app.engine, app.webhooks, app.limits),
             app.index.running(),
-            listening(app.handle, app.limits, sock),
+            listening(app.handle, app.limits, sock, tls),
         ):
+            app.containers.begin_probe()
             yield
     finally:
+        await app.close()
         await app.engine.background.drain(0.0)
         await app.engine.catalog.close()
         await app.engine.tools.registry.close()
+        await app.containers.close()
         await app.engine.input_files.close()
 
 
-async def serve(app: App, sock: socket.socket, metrics_sock: socket.socket | None = None) -> None:
+async def serve(
+    app: App,
+    sock: socket.socket,
+    overseer: Overseer,
+    metrics_sock: socket.socket | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> None:
     """Serve until a signal arrives, then drain and close everything.
 
     On `metrics_sock` only the metrics are served, without a key.
     """
     stop = _StopSignals()
     try:
-        async with running(app, sock), _serving_metrics(app, metrics_sock):
+        async with (
+            running(app, sock, tls),
+            _serving_metrics(app, metrics_sock),
+            _showing_life(overseer),
+        ):
             _settle_interpreter()
+            overseer.ready()
             await stop.asked.wait()
+            overseer.stopping()
             draining = asyncio.create_task(app.drain())
             hurry = asyncio.create_task(stop.asked_twice.wait())
             await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
@@ -115,6 +148,25 @@ async def _serving_metrics(app: App, sock: socket.socket | None) -> AsyncIterato
         finally:
             sharing.cancel()
             app.metrics.share()
+
+
+@asynccontextmanager
+async def _showing_life(overseer: Overseer) -> AsyncIterator[None]:
+    """Show signs of life from this event loop, if somebody watches for them."""
+    if overseer.watchdog_seconds is None:
+        yield
+        return
+    beating = asyncio.create_task(_beat(overseer, overseer.watchdog_seconds / 4))
+    try:
+        yield
+    finally:
+        beating.cancel()
+
+
+async def _beat(overseer: Overseer, seconds: float) -> None:
+    while True:
+        overseer.beat()
+        await asyncio.sleep(seconds)
 
 
 async def _share_counts(app: App) -> None:

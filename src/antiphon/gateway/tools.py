@@ -7,6 +7,7 @@ connected: runners connect when a turn uses them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 
 from antiphon.gateway.config import Settings
 from antiphon.gateway.containers import container_runners, open_containers
@@ -14,6 +15,7 @@ from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.files import check_files, open_index
 from antiphon.gateway.mcp import open_mcp, read_directory
 from antiphon.gateway.providers import read_key
+from antiphon.models.prices import nanos
 from antiphon.store.base import Store
 from antiphon.tools.base import ToolRunner
 from antiphon.tools.containers.service import ContainerService
@@ -101,6 +103,8 @@ def _web_search(settings: Settings, provider: SearchProvider, documents: Documen
         page_seconds=chosen.page_seconds,
         open_pages=chosen.open_pages,
         cite_as=chosen.citations,
+        provider_name=chosen.provider or "",
+        price=_price("web_search", chosen.price),
     )
 
 
@@ -148,4 +152,13 @@ def _images(settings: Settings, environ: Mapping[str, str]) -> ImageGeneration:
         most_bytes=chosen.bytes,
         proxies=settings.use_proxies,
     )
-    return ImageGeneration(upstream, seconds=chosen.seconds)
+    price = _price("images", chosen.price)
+    return ImageGeneration(upstream, seconds=chosen.seconds, price=price)
+
+
+def _price(table: str, dollars: Decimal | None) -> int | None:
+    """Return what one piece costs, in nano-dollars."""
+    try:
+        return nanos(dollars)
+    except ValueError as error:
+        raise BadSettings(f"[{table}] price: {error}") from None

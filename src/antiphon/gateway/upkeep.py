@@ -20,11 +20,13 @@ from antiphon.engine.engine import Engine
 from antiphon.engine.keep.webhooks import Webhooks
 from antiphon.engine.run.turn import TurnCancelled
 from antiphon.protocol.errors import StoreUnavailable
+from antiphon.server.limits import ServerLimits
 from antiphon.server.memory import FreedMemory
+from antiphon.store.base import Store
 from antiphon.store.base.native_states import STATE_SECONDS
 from antiphon.store.base.store import sweep_in_steps
 
-__all__ = ["upkeep"]
+__all__ = ["sweep", "upkeep"]
 
 Chore = Callable[[], Awaitable[object]]
 _LOOK_SECONDS: Final = 1.0
@@ -33,11 +35,13 @@ _MEMORY_SECONDS: Final = 5.0
 _DAY: Final = 86_400
 # Files, uploads and containers that are removed in one transaction.
 _FILES_AT_ONCE: Final = 200
+_CHARGES_AT_ONCE: Final = 1000
+_LOGS_AT_ONCE: Final = 200
 _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def upkeep(engine: Engine, webhooks: Webhooks, retention_days: float) -> AsyncIterator[None]:
+async def upkeep(engine: Engine, webhooks: Webhooks, limits: ServerLimits) -> AsyncIterator[None]:
     """Do the maintenance inside this context. On entry, turns of dead processes are taken over."""
     chores: list[Chore] = [
         engine.pending_writes.settle,
@@ -49,7 +53,7 @@ async def upkeep(engine: Engine, webhooks: Webhooks, retention_days: float) -> A
         await _try(chore)
     tasks = [
         *(asyncio.create_task(_again_and_again(chore, _LOOK_SECONDS)) for chore in chores),
-        asyncio.create_task(_sweep_now_and_then(engine, retention_days)),
+        asyncio.create_task(_sweep_now_and_then(engine, limits)),
         asyncio.create_task(webhooks.run()),
         asyncio.create_task(_again_and_again(return_memory, _MEMORY_SECONDS)),
     ]
@@ -77,17 +81,24 @@ async def _cancel(engine: Engine) -> None:
         engine.background.interrupt(owner, response_id, TurnCancelled("the response was cancelled"))
 
 
-async def _sweep_now_and_then(engine: Engine, retention_days: float) -> None:
-    sweep = partial(_sweep, engine, retention_days)
-    await _try(sweep)
-    await _again_and_again(sweep, _SWEEP_SECONDS)
+async def _sweep_now_and_then(engine: Engine, limits: ServerLimits) -> None:
+    async def chore() -> None:
+        await sweep(engine.store, limits, engine.now())
+
+    await _try(chore)
+    await _again_and_again(chore, _SWEEP_SECONDS)
 
 
-async def _sweep(engine: Engine, retention_days: float) -> None:
-    now = engine.now()
-    count = await engine.store.sweep(now - int(retention_days * _DAY), now - _DAY)
-    await engine.store.native_states.expire(now - STATE_SECONDS)
-    await sweep_in_steps(engine.store.files.sweep, now, _FILES_AT_ONCE)
+async def sweep(store: Store, limits: ServerLimits, now: int) -> None:
+    """Remove what is older than its class is kept: see `store.retention`."""
+    count = await store.sweep(now - int(limits.retention_days * _DAY), now - _DAY)
+    if limits.log_retention_days is not None:
+        old_logs = now - int(limits.log_retention_days * _DAY)
+        await sweep_in_steps(store.sweep_logs, old_logs, _LOGS_AT_ONCE)
+    await store.native_states.expire(now - STATE_SECONDS)
+    await sweep_in_steps(store.files.sweep, now, _FILES_AT_ONCE)
+    old_charges = now - int(limits.charge_retention_days * _DAY)
+    await sweep_in_steps(store.ledger.sweep, old_charges, _CHARGES_AT_ONCE)
     if count:
         _log.info("%d responses were older than the retention and were removed", count)
 

@@ -7,6 +7,8 @@ child repeatedly dies soon after its start. What a child does is a function of i
 - The parent has no threads, no event loop and no open store, so forking it is safe.
 - A child is the leader of its own process group: Ctrl-C reaches only the parent, which passes
   it on once. A second signal would make the child stop waiting for its turns.
+- A child reports over a line of its own that it is ready and that it lives. The service manager
+  learns from the parent alone: that all are ready, and that none of them is stuck.
 - A child whose parent has ended stops as if it had received a signal: it notices the end of a
   pipe whose other end only the parent holds.
 """
@@ -23,6 +25,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from antiphon.gateway.notify import ServiceManager
+from antiphon.gateway.worker_line import Line, Message, ParentLine, line_pair
+
 __all__ = ["MAX_DEATHS", "restart_pause", "run_workers"]
 
 MAX_DEATHS: Final = 5
@@ -32,7 +37,7 @@ _KILL_AFTER: Final = 10.0
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 _log = logging.getLogger(__name__)
 
-Work = Callable[[int], None]
+Work = Callable[[int, ParentLine], None]
 """Serves as the worker with this number until a signal arrives; raises if it cannot."""
 
 
@@ -46,12 +51,12 @@ def restart_pause(deaths: int) -> float | None:
     return _FIRST_PAUSE * 2.0 ** max(deaths - 1, 0)
 
 
-def run_workers(count: int, run: Work, *, drain_seconds: float) -> int:
+def run_workers(count: int, run: Work, manager: ServiceManager, *, drain_seconds: float) -> int:
     """Keep that many workers running until a signal arrives; return the exit code.
 
     `drain_seconds` is what a worker may need to stop; one that takes much longer is killed.
     """
-    return _Parent(count, run, drain_seconds).watch()
+    return _Parent(count, run, manager, drain_seconds).watch()
 
 
 class _Worker:
@@ -64,12 +69,20 @@ class _Worker:
         self.deaths = 0
         self.due: float | None = None
         """When to start the next process, if none is running."""
+        self.line: Line | None = None
+        self.is_ready = False
+        self.last_beat = 0.0
 
 
 class _Parent:
-    def __init__(self, count: int, run: Work, drain_seconds: float) -> None:
+    def __init__(
+        self, count: int, run: Work, manager: ServiceManager, drain_seconds: float
+    ) -> None:
         self._workers = [_Worker(index) for index in range(count)]
         self._run = run
+        self._manager = manager
+        self._is_reported = False
+        self._beat_at = float("inf") if manager.watchdog_seconds is None else 0.0
         self._drain_seconds = drain_seconds
         self._is_stopping = False
         self._kill_at = float("inf")
@@ -92,20 +105,24 @@ class _Parent:
             self._bury()
             self._start_due()
             self._kill_late()
+            self._show_life()
         return self._exit_code
 
     def _start(self, worker: _Worker) -> None:
         worker.due = None
-        worker.started = time.monotonic()
+        worker.started = worker.last_beat = time.monotonic()
+        worker.is_ready = False
+        worker.line, theirs = line_pair()
         # A signal between the fork and the child's own handlers would be taken for ours.
         signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPPING, signal.SIGCHLD))
         pid = os.fork()
         if pid == 0:
-            self._be_child(worker.index)
+            self._be_child(worker.index, theirs)
+        theirs.close()
         worker.pid = pid
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_STOPPING, signal.SIGCHLD))
 
-    def _be_child(self, index: int) -> None:
+    def _be_child(self, index: int, line: Line) -> None:
         """Run as the worker with this number; never return."""
         code = 1
         try:
@@ -116,9 +133,12 @@ class _Parent:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             for file in (self._signals, self._signals_in, self._life_in):
                 os.close(file)
+            for worker in self._workers:
+                if worker.line is not None:
+                    worker.line.close()
             threading.Thread(target=_follow_parent, args=(self._life,), daemon=True).start()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_STOPPING, signal.SIGCHLD))
-            self._run(index)
+            self._run(index, ParentLine(line, self._manager.watchdog_seconds))
             code = 0
         except KeyboardInterrupt:
             code = 0  # stopped before it had anything to finish
@@ -130,19 +150,46 @@ class _Parent:
     def _wait(self) -> None:
         """Sleep until a signal comes or something is due."""
         dues = [worker.due for worker in self._workers if worker.due is not None]
-        until = min([*dues, self._kill_at])
+        until = min([*dues, self._kill_at, self._beat_at])
         timeout = None if until == float("inf") else max(until - time.monotonic(), 0.0)
-        ready, _, _ = select.select([self._signals], [], [], timeout)
-        if not ready:
-            return
-        for number in os.read(self._signals, 4096):
+        lines = {one.line: one for one in self._workers if one.line and one.line.is_open}
+        files: list[int | Line] = [self._signals, *lines]
+        ready, _, _ = select.select(files, [], [], timeout)
+        for line, worker in lines.items():
+            if line in ready:
+                for message in line.receive():
+                    self._note(worker, message)
+        for number in os.read(self._signals, 4096) if self._signals in ready else b"":
             if number in _STOPPING:
                 self._stop(signal.Signals(number))
+
+    def _note(self, worker: _Worker, message: Message) -> None:
+        """Note what a worker reports."""
+        worker.last_beat = time.monotonic()
+        if message.kind == "ready":
+            worker.is_ready = True
+            if not self._is_reported and all(one.is_ready for one in self._workers):
+                self._is_reported = True
+                self._manager.ready()
+
+    def _show_life(self) -> None:
+        """Show the service manager a sign of life, unless a worker has shown none."""
+        patience = self._manager.watchdog_seconds
+        now = time.monotonic()
+        if patience is None or now < self._beat_at:
+            return
+        self._beat_at = now + patience / 2
+        stuck = [one.index for one in self._workers if one.pid and now - one.last_beat > patience]
+        if stuck:
+            _log.error("worker %s shows no sign of life", ", ".join(map(str, stuck)))
+        else:
+            self._manager.beat()
 
     def _stop(self, number: signal.Signals) -> None:
         """Pass the signal on; start no more workers."""
         if not self._is_stopping:
             self._kill_at = time.monotonic() + self._drain_seconds + _KILL_AFTER
+            self._manager.stopping()
         self._is_stopping = True
         for worker in self._workers:
             worker.due = None
@@ -158,6 +205,8 @@ class _Parent:
             pid, status = os.waitpid(worker.pid, os.WNOHANG)
             if pid:
                 worker.pid = 0
+                if worker.line is not None:
+                    worker.line.close()
                 self._note_death(worker, os.waitstatus_to_exitcode(status))
 
     def _note_death(self, worker: _Worker, code: int) -> None:

@@ -263,7 +263,12 @@ def _price(pricing: object) -> Price | None:
     written = _per_million(pricing, "output", "completion")
     if read is None or written is None:
         return None
-    return Price(read, written, _per_million(pricing, "input_cache_read", "cached_input"))
+    return Price(
+        read,
+        written,
+        _per_million(pricing, "input_cache_read", "cached_input"),
+        _per_million(pricing, "input_cache_write"),
+    )
 
 
 def _per_million(pricing: _Entry, *names: str) -> float | None:

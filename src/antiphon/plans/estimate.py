@@ -23,11 +23,13 @@ __all__ = [
     "ATTACHMENT_TOKENS",
     "BYTES_PER_TOKEN",
     "Contents",
+    "InputEstimate",
     "contents_of",
     "estimate_text",
     "estimate_tokens",
     "estimate_tools",
     "estimate_usage",
+    "most_input",
     "text_bytes",
     "tool_text",
 ]
@@ -35,6 +37,10 @@ __all__ = [
 BYTES_PER_TOKEN: Final = 4
 ATTACHMENT_TOKENS: Final = DEFAULT_IMAGE_COST.tokens(UNKNOWN_SIZE)
 """The cost of an image of unknown size, and of a file."""
+
+_MOST_OF_ATTACHMENT: Final = 4 * ATTACHMENT_TOKENS
+# What a template writes around an item.
+_FRAME: Final = 16
 
 _TEXTS: Final = frozenset(
     {
@@ -128,6 +134,46 @@ def estimate_usage(plan: Plan, output: Sequence[Item]) -> Usage:
         output_tokens_details=OutputDetails(reasoning_tokens=thought),
         total_tokens=sent + said + thought,
     )
+
+
+class InputEstimate:
+    """Estimates the input of one plan after the other, as `estimate_usage` does.
+
+    The plans of a turn grow: of a plan that continues the one before it, only what was added is
+    looked at.
+    """
+
+    def __init__(self) -> None:
+        self._items: list[Item] = []
+        self._size = 0
+        self._attachments = 0
+
+    def of(self, plan: Plan) -> int:
+        """Return the estimated input tokens of a plan."""
+        known = len(self._items)
+        if list(plan.items[:known]) != self._items:
+            self._items, self._size, self._attachments, known = [], 0, 0, 0
+        added = list(plan.items[known:])
+        found = contents_of(added)
+        self._items += added
+        self._size += sum(map(text_bytes, found.texts))
+        self._attachments += len(found.images) + found.files
+        text = _tokens(self._size + text_bytes(plan.instructions or ""))
+        return text + self._attachments * ATTACHMENT_TOKENS + _estimate_toolbox(plan.toolbox)
+
+
+def most_input(plan: Plan) -> int:
+    """Return more input tokens than a plan has, as far as no backend counts them.
+
+    A tokenizer makes tokens of two bytes at least of anything but digits, which may be one each.
+    """
+    found = contents_of([plan.instructions or "", *plan.items])
+    text = "".join(found.texts).encode("utf-8", "surrogatepass")
+    digits = len(text) - len(text.translate(None, b"0123456789"))
+    attachments = (len(found.images) + found.files) * _MOST_OF_ATTACHMENT
+    tools = 2 * _estimate_toolbox(plan.toolbox)
+    frames = _FRAME * (1 + len(plan.items))
+    return digits - (digits - len(text)) // 2 + found.sealed + attachments + tools + frames
 
 
 def _estimate_toolbox(toolbox: Toolbox) -> int:

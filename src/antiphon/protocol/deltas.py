@@ -189,6 +189,8 @@ class UsageKnown(msgspec.Struct, frozen=True):
     """The backend counted tokens. The last word counts."""
 
     usage: Usage
+    has_output: bool = True
+    """Whether it has counted the output too; otherwise that figure is missing, and not 0."""
 
 
 class TierUsed(msgspec.Struct, frozen=True, gc=False):

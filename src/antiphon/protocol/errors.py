@@ -14,6 +14,7 @@ Errors are raised low and translated once, at the edge (`server/errors.py`).
     │   │   └── ResponseDeleted   the response was deleted while it was being made
     │   ├── BodyTooLarge      413: over a size limit
     │   ├── SlowRequest       408: the request did not arrive in time
+    │   ├── LimitReached      429: a budget or a rate limit has no room
     │   └── NotBuilt          501: part of the API this version does not have
     ├── PeerFault             the other side's fault
     │   ├── BackendError      the model's side refused, broke or talked nonsense
@@ -32,6 +33,7 @@ hold keys, cookies or bodies.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "Forbidden",
     "InvalidRequest",
     "KeyRevoked",
+    "LimitReached",
     "NotBuilt",
     "NotFound",
     "OurFault",
@@ -126,6 +129,13 @@ class Forbidden(CallerError):
     code = "forbidden"
 
 
+class StorageForbidden(CallerError):
+    """The request needs something to be stored, and nothing may be stored for its caller."""
+
+    status = 403
+    code = "storage_forbidden"
+
+
 class NotFound(CallerError):
     """There is no such thing for this owner. Missing and foreign read alike."""
 
@@ -176,6 +186,30 @@ class SlowRequest(CallerError):
     code = "request_timeout"
 
 
+class LimitReached(CallerError):
+    """A budget or a rate limit has no room for the request. No upstream was asked.
+
+    `code` is `insufficient_quota` or `rate_limit_exceeded`. Without `retry_after`, to wait does
+    not help.
+    """
+
+    status = 429
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str,
+        retry_after: float | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message, code=code)
+        self.type = failure_type(code)
+        self.retry_after = retry_after
+        self.headers = headers or {}
+        """What the headers of the answer state about the limits."""
+
+
 class NotBuilt(CallerError):
     """Part of the API that this version does not have; nothing was done."""
 
@@ -219,6 +253,8 @@ class BackendError(PeerFault):
 
     What was received of that is reported as text, and nothing can go on with it.
     """
+    has_answered: bool = False
+    """Whether the upstream had accepted the request, and so may bill what it has done."""
     reported: ErrorObject | None = None
     """The error object in the stream or under the 200 that this error comes from, if any."""
     ended_in_order: bool

@@ -19,6 +19,8 @@ __all__ = [
     "DONE_STATUSES",
     "MOST_NOTES",
     "Attempt",
+    "BudgetNote",
+    "CostNote",
     "Extra",
     "Failure",
     "IncompleteDetails",
@@ -129,18 +131,41 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
     estimated: bool = False
 
 
+class CostNote(msgspec.Struct, frozen=True):
+    """What a response has cost in US dollars, as a decimal number.
+
+    `basis` states where the least reliable figure comes from: "reported" by the upstream,
+    "counted" from what arrived, or "assumed".
+    """
+
+    usd: str
+    basis: str
+
+
+class BudgetNote(msgspec.Struct, frozen=True):
+    """The budget or limit that ended a response early. Money is a decimal number of dollars."""
+
+    id: str
+    scope: str
+    limit: str | int
+    spent: str | int
+
+
 class Notes(msgspec.Struct, frozen=True, omit_defaults=True):
     """What antiphon has to say about a response: nothing, in the best case.
 
     `degraded` lists what was asked for and not honoured; `repaired` what was wrong at first and
     right when the model was asked again; `usage` is "estimated" when no backend counted;
-    `attempts` who was asked, if one deployment or more failed.
+    `attempts` who was asked, if one deployment or more failed; `cost` what it has cost, if any
+    upstream was asked; `budget` which limit has ended it early, if one did.
     """
 
     degraded: tuple[str, ...] = ()
     repaired: tuple[str, ...] = ()
     usage: Literal["estimated"] | None = None
     attempts: tuple[Attempt, ...] = ()
+    cost: CostNote | None = None
+    budget: BudgetNote | None = None
 
 
 MOST_NOTES: Final = 500

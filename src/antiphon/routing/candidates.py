@@ -18,6 +18,7 @@ import msgspec
 from antiphon.backends.base import Backend
 from antiphon.backends.breaker import Breaker
 from antiphon.backends.fault_classes import FaultName, classify
+from antiphon.models.prices import Price
 from antiphon.plans.capabilities import Capabilities, common_capabilities
 from antiphon.protocol.errors import BackendError
 from antiphon.routing.settings import RouteSettings
@@ -42,6 +43,10 @@ class Candidate(msgspec.Struct, frozen=True):
     weight: float = 1.0
     account: str = ""
     """Whose account it is: native state goes only to the account that made it."""
+    max_output_tokens: int | None = None
+    """How long an answer may be, if a source states it."""
+    price: Price | None = None
+    """What it costs, if a source states it."""
 
     name: str = ""
     """The name of the deployment, `provider/model`; set by itself."""

@@ -80,11 +80,25 @@ class _Provider:
         await self.models(clock, max_age)
         return self._candidates.get(name)
 
+    def lists(self, model: str) -> bool:
+        """Return whether its last list has this model."""
+        return model in self._candidates
+
     def deployment(self, model: str, weight: float = 1.0) -> Candidate:
         """Return a deployment that the settings name, with what is known of it now."""
         known = self.describe(model)
+        return self._candidate(msgspec.structs.replace(known, id=model), weight)
+
+    def _candidate(self, known: ModelInfo, weight: float = 1.0) -> Candidate:
         return Candidate(
-            self.backend, model, self.name, known.context_length, weight, self._account
+            self.backend,
+            known.id,
+            self.name,
+            known.context_length,
+            weight,
+            self._account,
+            max_output_tokens=known.max_output_tokens,
+            price=known.price,
         )
 
     def describe(self, model: str) -> ModelInfo:
@@ -131,13 +145,7 @@ class _Provider:
             self._models = [describe(model, self.name, self._settings) for model in models]
             self._candidates = {
                 # If a list has a name twice, the first entry wins.
-                model.id: Candidate(
-                    self.backend,
-                    model.id,
-                    self.name,
-                    model.context_length,
-                    account=self._account,
-                )
+                model.id: self._candidate(model)
                 for model in reversed(self._models)
             }
             self._failure = None
@@ -227,7 +235,7 @@ class Catalog:
 
         Without a name: for the default model, else for the first model that can chat.
         """
-        name = self._final_name(model or self._default or await self._first_model())
+        name = self._final_name(model or await self.default_name())
         if name in self._routes:
             return self._route(name)
         found = await self._find(name) or await self._find(name, max_age=_PATIENCE_SECONDS)
@@ -238,6 +246,23 @@ class Catalog:
                 param="model",
             )
         return Route(name=found.model, deployments=(found,), board=self.board)
+
+    def counted_name(self, model: str) -> str | None:
+        """Return the name under which a model is counted: one that the settings or a list have.
+
+        None for a name that only a caller has chosen.
+        """
+        found = find_route(self._routes, model)
+        if found is not None:
+            return found
+        if model == self._default or model in self._settings:
+            return model
+        is_listed = any(one.lists(model.removeprefix(one.prefix)) for one in self._providers)
+        return model if is_listed else None
+
+    async def default_name(self) -> str:
+        """Return the name that a request without one asks for. Raise InvalidRequest."""
+        return self._default or await self._first_model()
 
     def _final_name(self, name: str) -> str:
         """Return the name of the route, or of the model, that a name stands for in the end."""

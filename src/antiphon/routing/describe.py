@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from antiphon.models.facts import ModelInfo
+from antiphon.models.prices import PriceSettings
 from antiphon.models.table import fill_in
 
 __all__ = ["Modality", "ModelSettings", "describe", "overrule"]
@@ -27,6 +28,7 @@ _STATED_IN: Final[dict[str, tuple[str, ...]]] = {
     "reasoning_levels": ("reasoning",),
     "modalities": ("architecture", "modalities", "capabilities", "type", "tags"),
     "supports_tools": ("capabilities", "tags", "features"),
+    "price": ("pricing",),
 }
 _Word = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 
@@ -40,6 +42,8 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_levels: tuple[_Word, ...] | None = None
     modalities: tuple[Modality, ...] | None = None
     supports_tools: bool | None = None
+    price: PriceSettings | None = None
+    """US dollars for a million tokens."""
 
 
 def describe(model: ModelInfo, provider: str, config: Mapping[str, ModelSettings]) -> ModelInfo:
@@ -56,6 +60,8 @@ def overrule(model: ModelInfo, chosen: ModelSettings | None) -> ModelInfo:
     if chosen is None:
         return model
     given = {key: it for key, it in msgspec.structs.asdict(chosen).items() if it is not None}
+    if chosen.price is not None:
+        given["price"] = chosen.price.price
     return msgspec.structs.replace(model, **given, stated=_without_overruled(model.stated, given))
 
 

@@ -10,6 +10,8 @@ from typing import Final
 
 __all__ = ["ABSENT", "why_absent"]
 
+_PEOPLE: Final = "There are no accounts of people here; projects have keys, and keys have roles."
+
 ABSENT: Final = {
     "/v1/audio": "Speech and transcription are not served here; ask their provider.",
     "/v1/images": "Images are not generated here; ask their provider.",
@@ -20,6 +22,10 @@ ABSENT: Final = {
     "/v1/messages/batches": "There are no batches here; send each message by itself.",
     "/v1/fine_tuning": "Models are not tuned here; ask their provider.",
     "/v1/realtime": "Sessions of speech are not served here; GET /v1/responses is a WebSocket.",
+    "/v1/organization/users": _PEOPLE,
+    "/v1/organization/invites": _PEOPLE,
+    "/v1/organization/groups": _PEOPLE,
+    "/v1/organization/roles": _PEOPLE,
     "/v1/assistants": "The Assistants API is not served here; use POST /v1/responses.",
     "/v1/threads": "The Assistants API is not served here; use POST /v1/conversations.",
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence, Set
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
 from itertools import chain
 from typing import Final
@@ -18,11 +18,13 @@ from urllib.parse import unquote
 import msgspec
 from aiohttp import HttpVersion10, HttpVersion11, web
 
-from antiphon.accounts.principal import Principal
+from antiphon.accounts.principal import LOCAL, Principal
+from antiphon.accounts.refusals import limit_headers
 from antiphon.engine.budget import COPIES, Hold
 from antiphon.engine.engine import Engine
 from antiphon.engine.keep.webhooks import Webhooks
 from antiphon.engine.run.turn import Turn
+from antiphon.engine.run.turn_charges import TurnCharges
 from antiphon.protocol.codec import Dialect
 from antiphon.protocol.errors import (
     AntiphonError,
@@ -45,8 +47,18 @@ from antiphon.server.limits import FileLimits, ServerLimits
 from antiphon.server.metrics import Metrics
 from antiphon.server.origin import OriginPolicy
 from antiphon.server.quota import StorageQuota
-from antiphon.server.request_log import CLIENT_LEFT, log_request, start_entry
+from antiphon.server.request_log import (
+    CLIENT_LEFT,
+    NO_WATCHER,
+    Entry,
+    RequestWatcher,
+    log_request,
+    start_entry,
+)
+from antiphon.server.request_tail import TailRoom
 from antiphon.server.revocation import KeyWatch
+from antiphon.server.roles import check_route
+from antiphon.server.turn_room import TurnRoom
 from antiphon.store.base import Admit
 from antiphon.tools.containers.service import ContainerService
 from antiphon.tools.index.file_index import FileIndex
@@ -80,6 +92,7 @@ class Call:
         """What stands for `{item}`, decoded: a caller may have made that id."""
         self.request_id = _request_id(request) or app.engine.mint("req")
         self.entry = start_entry(self.request_id, request.method, "unknown")
+        app.watcher.begin(request.headers)
         """What the log line of this request will hold."""
         self.body: bytes | None = None
         """What was sent, once it has been read."""
@@ -167,8 +180,17 @@ def note_degraded(answer: web.StreamResponse, degraded: Sequence[str]) -> None:
 
 
 def note_served(answer: web.StreamResponse, turn: Turn) -> None:
-    """Name the deployment that answers in a header, as far as it is known by now."""
+    """Name the deployment that answers in a header, as far as it is known by now, and limits."""
     answer.headers["x-antiphon-served-by"] = _in_header(turn.served_by.name)
+    note_limits(answer, turn.charges)
+
+
+def note_limits(answer: web.StreamResponse, charges: TurnCharges) -> None:
+    """State in headers how much is left of the limits that apply, and which budget runs out."""
+    granted = charges.granted
+    answer.headers.update(limit_headers(granted.requests, granted.tokens))
+    if granted.warnings:
+        answer.headers["x-antiphon-budget-warning"] = _in_header(", ".join(granted.warnings))
 
 
 def _in_header(text: str) -> str:
@@ -221,8 +243,10 @@ class App:
         reruns_background: bool = False,
         doors: DoorSettings | None = None,
         files: FileLimits | None = None,
+        watcher: RequestWatcher = NO_WATCHER,
     ) -> None:
         self.engine = engine
+        self.watcher = watcher
         self.index = index
         self.idempotency = Idempotency(engine, reruns_background=reruns_background)
         self.limits = limits
@@ -235,9 +259,10 @@ class App:
         self.quota = StorageQuota(files or FileLimits())
         self.is_draining = False
         self.sockets = Sockets(limits)
+        self.tails = TailRoom()
         self.socket_cache = SocketCache(limits.websocket_cache_bytes, limits.body_bytes)
         self.origins = origins
-        self.keys = KeyWatch(engine.store)
+        self.keys = KeyWatch(engine.store, engine.now)
         self._auth = auth
         self._routes: dict[str, dict[str, Route]] = {}
         for route in routes:
@@ -245,7 +270,7 @@ class App:
         self._prefixes = [route.path.removesuffix("{id}") for route in routes if route.takes_rest]
         self._turns: dict[asyncio.Task[object], Turn] = {}
         """The turns that have a reader here, by the task that runs each."""
-        self._room = _Room(self)
+        self._room = TurnRoom(limits.turns, self._note_turns)
 
     @property
     def paths(self) -> Set[str]:
@@ -266,7 +291,12 @@ class App:
             if not entry.status:
                 entry.status = 200 if request.writer.output_size else CLIENT_LEFT
             entry.key = call.key_id or ""
-            log_request(entry)
+            self.end_entry(entry)
+
+    def end_entry(self, entry: Entry) -> None:
+        """Log a request that has ended, and report it."""
+        log_request(entry)
+        self.watcher.end(entry)
 
     async def _dispatch(self, call: Call) -> web.StreamResponse:
         """Return the answer, or the error in its shape."""
@@ -309,13 +339,25 @@ class App:
             response.headers["Allow"] = ", ".join(error.allowed)
         return response
 
-    async def principal_of(self, request: web.BaseRequest) -> Principal:
-        """Return who asks. Raise Unauthorized; a key may be revoked by now."""
-        return await self._auth.principal(request)
+    async def principal_of(self, request: web.BaseRequest, path: str) -> Principal:
+        """Return who asks, if they may call this route. Raise Unauthorized or NotAllowed.
 
-    def room_for_turn(self) -> _Room:
-        """Hold room for one more turn, or raise Overloaded."""
-        return self._room
+        `path` is the pattern of the route. A key may be revoked, or have another role, by now.
+        """
+        principal = await self._auth.principal(request)
+        check_route(principal, request.method, path)
+        return principal
+
+    async def close(self) -> None:
+        """Close what finds out who asks."""
+        await self._auth.close()
+
+    def room_for_turn(self, owner: str) -> AbstractAsyncContextManager[None]:
+        """Hold room for one more turn of this owner, or raise Overloaded."""
+        return self._room.place(owner)
+
+    def _note_turns(self, count: int) -> None:
+        self.metrics.turns = count
 
     def running(self, turn: Turn) -> _Running:
         """Know of a turn while the current task runs it, so that it can be ended from outside.
@@ -331,7 +373,7 @@ class App:
             if call.request.transport is not None:
                 call.request.transport.abort()
 
-        return self.keys.watching(call.key_id, cut)
+        return self.keys.watching(call.principal, cut)
 
     def interrupt(self, owner: str, response_id: str, error: AntiphonError) -> None:
         """End a turn that has a reader here, if there is such one."""
@@ -341,7 +383,7 @@ class App:
 
     async def drain(self) -> None:
         """Take no new turns, wait for those that run, and end what takes too long."""
-        self.is_draining = True
+        self.is_draining = self._room.is_closed = True
         background = self.engine.background.drain(self.limits.drain_seconds)
         await asyncio.gather(self._drain_turns(), background)
 
@@ -359,11 +401,36 @@ class App:
         """Check where the request comes from and who sent it; let the handler answer."""
         self.origins.check(call.request, is_open=route.is_open)
         if not route.is_open:
-            call.principal = await self._auth.principal(call.request)
-            work_for(call.owner)
-            if call.key_id is None:
-                self.origins.check_body(call.request, takes_form=route.takes_form)
+            if self.engine.share.is_paced:
+                return await self._answer_in_turn(call, route)
+            await self._identify(call, route)
+            self.engine.share.note(call.owner)
         return await route.handler(call)
+
+    async def _identify(self, call: Call, route: Route) -> None:
+        """Find out who asks, and whether they may. Raise Unauthorized or NotAllowed."""
+        call.principal = await self._auth.principal(call.request)
+        check_route(call.principal, call.request.method, route.path)
+        work_for(call.owner)
+        if call.principal == LOCAL:
+            self.origins.check_body(call.request, takes_form=route.takes_form)
+
+    async def _answer_in_turn(self, call: Call, route: Route) -> web.StreamResponse:
+        """Do the same while owners share the event loop: wait for the owner's turn.
+
+        Who has sent this key before has right of way, if due, while the key is looked up again.
+        """
+        share, likely = self.engine.share, self._auth.likely_owner(call.request)
+        way = None if likely is None or share.is_ahead(likely) else share.open_way()
+        try:
+            await self._identify(call, route)
+            share.note(call.owner)
+            if way is None:
+                way = await share.enter(call.owner)
+            return await route.handler(call)
+        finally:
+            if way is not None:
+                way.end()
 
     def _find(self, call: Call) -> tuple[str, Route, str, str]:
         """Return the route's pattern, the route, and what stands for its `{id}` and `{item}`.
@@ -427,24 +494,6 @@ class App:
 
 
 # Classes, not generators: every turn passes through these.
-class _Room:
-    """Room for a turn, in a server that may be full. One for all: it only counts."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    def __enter__(self) -> None:
-        app = self._app
-        if app.is_draining:
-            raise Overloaded("the server is going away; try again in a moment")
-        if app.metrics.turns >= app.limits.turns:
-            raise Overloaded(f"{app.limits.turns} turns are running; try again in a moment")
-        app.metrics.turns += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._app.metrics.turns -= 1
-
-
 class _Running:
     """A turn among those that tasks of this server run."""
 
@@ -460,7 +509,7 @@ class _Running:
         self._task = task
         self._app._turns[task] = self._turn
         end = partial(self._turn.interrupt, task, KeyRevoked())
-        self._mark = self._app.keys.add(self._turn.principal.key_id, end)
+        self._mark = self._app.keys.add(self._turn.principal, end)
 
     def __exit__(self, *_: object) -> None:
         self._app.keys.remove(self._mark)

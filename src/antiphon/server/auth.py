@@ -1,11 +1,12 @@
-"""Which principal sends a request? Keys, and the owner `local`, who needs none.
+"""Which principal sends a request? Keys, tokens of issuers, and `local`, who needs neither.
 
 A key reads `ak_<id>_<secret>`. We keep the SHA-256 of the secret, look the key up by its id and
-compare in constant time. Without `require_keys`, a caller without a key is the owner `local`;
-`origin` has checked by then that the request comes from this machine.
+compare in constant time. While a key is rotated, two secrets are good. A token is a JWT of an
+issuer that the settings name (see `issuers`). Without `require_keys`, a caller without a key is
+the owner `local`; `origin` has checked by then that the request comes from this machine.
 
 What a look-up found is remembered for half a second by the monotonic clock, so that a revoked key
-is refused within a second, also when the wall clock is set.
+is refused within a second, also when the wall clock is set. What a role may do is in `roles`.
 """
 
 from __future__ import annotations
@@ -19,24 +20,59 @@ from typing import Final
 
 from aiohttp import web
 
-from antiphon.accounts.principal import LOCAL, Principal
+from antiphon.accounts.principal import LOCAL, Principal, Role
 from antiphon.protocol.errors import Unauthorized
-from antiphon.store.base import KeyRecord, Keys
+from antiphon.server.issuers import Issuers, looks_like_token
+from antiphon.server.key_uses import KeyUses
+from antiphon.store.base import Access, KeyRecord, Keys
 
-__all__ = ["Auth", "new_key"]
+__all__ = ["Auth", "digest_of_secret", "new_key", "new_secret", "redact"]
 
 _PREFIX: Final = "ak"
 _REMEMBER_SECONDS: Final = 0.5
 _MAX_REMEMBERED: Final = 10_000
+_HINT_CHARS: Final = 4
 
 
 def new_key(
-    owner: str, now: int, *, name: str = "", expires_at: int | None = None
+    owner: str,
+    now: int,
+    *,
+    name: str = "",
+    expires_at: int | None = None,
+    role: Role = "user",
+    user: str | None = None,
+    models: tuple[str, ...] | None = None,
+    never_store: bool = False,
 ) -> tuple[str, KeyRecord]:
     """Return a new key as the caller must keep it, and as we keep it."""
-    key_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
-    record = KeyRecord(key_id, owner, _digest(secret), now, expires_at, None, name)
-    return f"{_PREFIX}_{key_id}_{secret}", record
+    key_id = secrets.token_hex(8)
+    key, digest, hint = new_secret(key_id)
+    record = KeyRecord(
+        key_id,
+        owner,
+        digest,
+        now,
+        expires_at,
+        name=name,
+        role=role,
+        user=user,
+        models=models,
+        never_store=never_store,
+        hint=hint,
+    )
+    return key, record
+
+
+def new_secret(key_id: str, secret: str | None = None) -> tuple[str, bytes, str]:
+    """Return a key with a new secret, and the digest and the hint of that secret."""
+    secret = secret or secrets.token_urlsafe(32)
+    return f"{_PREFIX}_{key_id}_{secret}", digest_of_secret(secret), secret[-_HINT_CHARS:]
+
+
+def redact(record: KeyRecord) -> str:
+    """Return a key as it may be shown: enough to recognise it, too little to use it."""
+    return f"{_PREFIX}_{record.id[:4]}…{record.hint}"
 
 
 class Auth:
@@ -51,31 +87,50 @@ class Auth:
         now: Callable[[], int],
         *,
         require_keys: bool,
+        issuers: Issuers | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._now = now
         self._clock = clock
         self._require_keys = require_keys
+        self._issuers = issuers
         self._seen: dict[bytes, tuple[float, Principal]] = {}
+        self.uses = KeyUses(store, now)
 
     async def principal(self, request: web.BaseRequest) -> Principal:
-        """Return who asks. Raise Unauthorized."""
+        """Return who asks. Raise Unauthorized, or NotAllowed for a project that is not known."""
         token = _token(request)
-        if not self._require_keys and not token.startswith(f"{_PREFIX}_"):
+        is_key = token.startswith(f"{_PREFIX}_")
+        is_token = self._issuers is not None and not is_key and looks_like_token(token)
+        if not self._require_keys and not is_key and not is_token:
             return LOCAL  # clients on loopback send any placeholder
         if not token:
             raise Unauthorized("an API key is required: Authorization: Bearer ak_…")
-        return await self._principal_with(token)
+        return await self._principal_with(token, is_token=is_token)
 
-    async def _principal_with(self, token: str) -> Principal:
-        digest = _digest(token)
+    def likely_owner(self, request: web.BaseRequest) -> str | None:
+        """Return whose key this was when it was looked up last; it may not be valid any more."""
+        seen = self._seen.get(digest_of_secret(_token(request)))
+        return None if seen is None else seen[1].owner
+
+    async def close(self) -> None:
+        """Write what was noted, and close the connections to issuers."""
+        await self.uses.settled()
+        if self._issuers is not None:
+            await self._issuers.close()
+
+    async def _principal_with(self, token: str, *, is_token: bool) -> Principal:
+        digest = digest_of_secret(token)
         seen = self._seen.get(digest)
         if seen is not None and self._clock() < seen[0]:
             return seen[1]
         # Counted from before the look-up: what it finds may be old when it arrives.
         until = self._clock() + _REMEMBER_SECONDS
-        principal = await self._look_up(token)
+        if is_token and self._issuers is not None:
+            principal = await self._issuers.principal(token)
+        else:
+            principal = await self._look_up(token)
         if len(self._seen) >= _MAX_REMEMBERED:
             self._seen.clear()
         self._seen[digest] = (until, principal)
@@ -84,18 +139,47 @@ class Auth:
     async def _look_up(self, token: str) -> Principal:
         prefix, _, rest = token.partition("_")
         key_id, _, secret = rest.partition("_")
-        record = await self._store.find_key(key_id) if prefix == _PREFIX else None
-        stored = record.digest if record else b""
-        is_right = hmac.compare_digest(_digest(secret), stored)
-        if record is None or not is_right or not self._is_in_force(record):
+        found = await self._store.find_accesses([key_id]) if prefix == _PREFIX else {}
+        access = found.get(key_id)
+        digest = digest_of_secret(secret)
+        is_right = _is_right(digest, access, self._now())
+        if access is None or not is_right or not self._is_in_force(access):
             raise Unauthorized(
                 "the API key is not valid; `antiphon keys list` shows those that are"
             )
-        return Principal(record.owner, record.id)
+        self.uses.note(key_id)
+        key = access.key
+        return Principal(
+            key.owner,
+            key.id,
+            role=key.role,
+            user=key.user,
+            models=key.models,
+            never_store=access.never_store,
+            secret=digest,
+        )
 
-    def _is_in_force(self, record: KeyRecord) -> bool:
-        now = self._now()
-        return record.revoked_at is None and (record.expires_at is None or now < record.expires_at)
+    def _is_in_force(self, access: Access) -> bool:
+        key, now = access.key, self._now()
+        is_over = key.expires_at is not None and now >= key.expires_at
+        return key.revoked_at is None and not is_over and not access.is_archived
+
+
+def digest_of_secret(secret: str) -> bytes:
+    """Return what is stored of a secret."""
+    # A header may hold bytes that are no UTF-8; aiohttp hands them on as halves of characters.
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()
+
+
+def _is_right(digest: bytes, access: Access | None, now: int) -> bool:
+    """Return whether the secret is one of the key's two; as slow for each outcome."""
+    key = access.key if access is not None else None
+    current = key.digest if key is not None else b""
+    previous = (key.previous_digest if key is not None else None) or b""
+    is_current = hmac.compare_digest(digest, current)
+    is_previous = hmac.compare_digest(digest, previous)
+    until = key.previous_until if key is not None else None
+    return is_current or (is_previous and until is not None and now < until)
 
 
 def _token(request: web.BaseRequest) -> str:
@@ -105,8 +189,3 @@ def _token(request: web.BaseRequest) -> str:
         return request.headers.get("x-api-key", "").strip()
     scheme, _, token = given.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
-
-
-def _digest(secret: str) -> bytes:
-    # A header may hold bytes that are no UTF-8; aiohttp hands them on as halves of characters.
-    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).digest()

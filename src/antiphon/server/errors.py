@@ -11,7 +11,7 @@ import math
 
 from aiohttp import web
 
-from antiphon.protocol.errors import AntiphonError, OurFault, ResponseDeleted
+from antiphon.protocol.errors import AntiphonError, LimitReached, OurFault, ResponseDeleted
 from antiphon.wires.door import ErrorWriter, openai_error
 
 __all__ = ["error_response", "translate"]
@@ -39,6 +39,8 @@ def error_response(
         response.headers["WWW-Authenticate"] = "Bearer"
     if error.status < 500 and error.status not in (408, 409, 429):
         response.headers["x-should-retry"] = "false"
+    elif isinstance(error, LimitReached):
+        response.headers.update(error.headers)
     elif error.status == 409:
         is_passing = not isinstance(error, ResponseDeleted)
         response.headers["x-should-retry"] = "true" if is_passing else "false"

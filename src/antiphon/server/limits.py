@@ -48,6 +48,10 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     websocket_cache_bytes: int = 256 * 1024 * 1024
     """What all WebSockets together remember of turns with `store: false`."""
     retention_days: float = 30.0
+    log_retention_days: float | None = None
+    """How long events are stored as they were sent; None: as long as their response."""
+    charge_retention_days: float = 400.0
+    """Thirteen months, so that a year can be compared with the one before."""
 
 
 class FileLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,87 +1,168 @@
 """What the server counts, for Prometheus.
 
-Counting is a dict lookup and an addition, so that it can be done for every request. The
-Prometheus library is imported when the counts are asked for. Where several workers share a port,
-the answer is the sum over all of them.
+Counting is a dict lookup and an addition, so that it can be done for every request and every call
+of a model. The Prometheus library is imported when the counts are asked for. Where several workers
+share a port, the answer is the sum over all of them. Which metrics there are is in
+`metrics_table`; what others count themselves, such as the store, is read from `sources`.
 """
 
 from __future__ import annotations
 
 import logging
+import platform
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from antiphon.protocol.response import Response, Usage
+from antiphon.engine.run.turn_charges import HeldCharge, TurnCharges
+from antiphon.protocol.response import Response
+from antiphon.protocol.token_counts import TokenCounts
 from antiphon.routing.candidates import Board
-from antiphon.server.metrics_board import Counts, MetricsBoard, add_up
+from antiphon.server.metrics_board import Counts, Labels, MetricsBoard, add_up
+from antiphon.server.metrics_table import FAMILIES, Family, edges_of
+from antiphon.server.model_names import ModelNames
+from antiphon.store.base.ledger import Refused, Settlement
+from antiphon.store.pulse import Pulse
+from antiphon.version import __version__
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
-__all__ = ["Metrics"]
+__all__ = ["Metrics", "Source", "read_pulse", "read_routing"]
 
 _log = logging.getLogger(__name__)
-_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0, 120.0, 600.0)
+_NANO: Final = 1e-9
+# Output that came at once has no rate of its own: that of the whole call is counted.
+_AT_ONCE_MS: Final = 10
+_MODEL_KINDS: Final = frozenset({"model", "embedding"})
+_GAUGES: Final = frozenset(family.name for family in FAMILIES if family.kind == "gauge")
+
+Source = Callable[[], Counts]
+"""Returns what another part of this process has counted so far."""
 
 
 class Metrics:
     """The counts of this process. `board` is where other workers leave theirs, if there are any.
 
-    `routing` counts what was decided about deployments.
+    `names` decides under which name a model is counted. It is a `ChargeWatcher`: tokens, cost and
+    upstreams are counted when a call of a model ends.
     """
 
-    def __init__(self, board: MetricsBoard | None = None, routing: Board | None = None) -> None:
+    def __init__(self, board: MetricsBoard | None = None, names: ModelNames | None = None) -> None:
         self._board = board
-        self._routing = routing
         self._is_shared = True
+        self._names = names or ModelNames(lambda model: model)
+        if board is not None:
+            self._names.others = lambda: _models_in(board.read_others())
         # A worker that takes the place of a dead one goes on from there: counters never fall.
         before = board.read_own() if board else Counts()
-        self._requests: dict[tuple[str, int], int] = defaultdict(int)
-        for name, count in before.requests.items():
-            route, _, status = name.rpartition(" ")
-            self._requests[route, int(status)] = count
-        self._responses: dict[str, int] = defaultdict(int, before.responses)
-        self._tokens: dict[str, int] = defaultdict(int, before.tokens)
-        self._calls: dict[str, int] = defaultdict(int, before.calls)
-        self._call_seconds: dict[str, float] = defaultdict(float, before.call_seconds)
-        self._degraded = before.degraded
-        self._buckets = before.buckets or [0] * (len(_BUCKETS) + 1)
-        self._seconds = before.seconds
-        self._before = before
+        self._values: dict[str, dict[Labels, float]] = {
+            family.name: defaultdict(float, before.values.get(family.name, {}))
+            for family in FAMILIES
+            if family.kind == "counter"
+        }
+        self._histograms: dict[str, dict[Labels, list[float]]] = {
+            family.name: before.histograms.get(family.name, {})
+            for family in FAMILIES
+            if family.kind == "histogram"
+        }
+        self._open: dict[HeldCharge, None] = {}
+        self.sources: list[Source] = [self._read_gauges]
+        """What is added to the counts of this object."""
         self.turns = 0
         """Turns that run right now, and background ones that run or wait."""
         self.background = 0
         self.sandboxes = _none
         """Returns how many sandboxes run right now."""
+        self.sandbox_state = _no_state
+        """Returns what the probe of the sandbox is doing or has found."""
+
+    def name_of(self, model: str) -> str:
+        """Return the name under which a model is counted."""
+        return self._names.name_of(model)
+
+    # What happens.
 
     def note_request(self, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
-        self._requests[route, status] += 1
-        self._seconds += seconds
-        self._buckets[bisect_left(_BUCKETS, seconds)] += 1
+        self._values["antiphon_requests"][route, str(status)] += 1
+        self._observe("antiphon_request_seconds", (), seconds)
 
     def note_response(self, response: Response) -> None:
-        """Count a response that ended, and its tokens."""
-        self._responses[response.status] += 1
+        """Count a response that ended."""
+        model = self._names.name_of(response.model)
+        self._values["antiphon_responses"][response.status, model] += 1
         if response.antiphon and response.antiphon.degraded:
-            self._degraded += 1
-        if response.usage is not None:
-            self.note_usage(response.usage)
+            self._values["antiphon_degraded"][()] += 1
 
-    def note_call(self, kind: str, ending: str, seconds: float) -> None:
+    def note_call(self, kind: str, ending: str, seconds: float, name: str = "") -> None:
         """Count a call of a hosted tool that ended, and how long it took."""
-        self._calls[f"{kind} {ending}"] += 1
-        self._call_seconds[kind] += seconds
+        self._values["antiphon_hosted_calls"][kind, ending] += 1
+        self._values["antiphon_hosted_call_seconds"][kind,] += seconds
 
-    def note_usage(self, usage: Usage) -> None:
-        """Count the tokens of one call of a model."""
-        tokens = self._tokens
-        tokens["input"] += usage.input_tokens
-        tokens["cached"] += usage.input_tokens_details.cached_tokens
-        tokens["output"] += usage.output_tokens
-        tokens["reasoning"] += usage.output_tokens_details.reasoning_tokens
+    def note_reserved(self, charges: TurnCharges, charge: HeldCharge) -> None:
+        """Count a charge as held."""
+        self._open[charge] = None
+
+    def note_refused(self, refused: Refused) -> None:
+        """Count a call that there was no room for."""
+        self._values["antiphon_budget_refusals"][refused.scope,] += 1
+
+    def note_settled(
+        self, charges: TurnCharges, charge: HeldCharge, settlement: Settlement
+    ) -> None:
+        """Count what a call came to."""
+        self._open.pop(charge, None)
+        wanted, used = charge.wanted, settlement.used
+        model = self._names.name_of(charges.model)
+        if wanted.kind in _MODEL_KINDS:
+            backend = wanted.provider
+            self._values["antiphon_upstream_requests"][backend, settlement.outcome] += 1
+            self._observe("antiphon_upstream_seconds", (backend,), settlement.total_ms / 1000)
+            self._note_speed(model, charges, charge, settlement)
+            self._note_tokens(model, settlement.basis, used)
+        if settlement.cost:
+            cost = settlement.cost * _NANO
+            self._values["antiphon_cost_dollars"][model, settlement.basis] += cost
+        if used.total > charge.held.total:
+            self._values["antiphon_ledger_overruns"][()] += 1
+
+    def _note_tokens(self, model: str, basis: str, used: TokenCounts) -> None:
+        tokens = self._values["antiphon_tokens"]
+        for kind, count in (
+            ("input", used.input_total),
+            ("cached", used.cached),
+            ("cache_write", used.cache_write),
+            ("output", used.output_total),
+            ("reasoning", used.reasoning),
+        ):
+            tokens[kind, model, basis] += count
+
+    def _note_speed(
+        self, model: str, charges: TurnCharges, charge: HeldCharge, settlement: Settlement
+    ) -> None:
+        if charge.first is None or settlement.first_ms is None:
+            return
+        if not charges.has_output:
+            waited = charge.first - charges.started
+            self._observe("antiphon_turn_first_seconds", (model,), waited)
+        tokens, milliseconds = settlement.used.output_total, settlement.total_ms
+        if milliseconds - settlement.first_ms >= _AT_ONCE_MS:
+            milliseconds -= settlement.first_ms
+        if tokens and milliseconds > 0:
+            rate = tokens * 1000 / milliseconds
+            self._observe("antiphon_output_tokens_per_second", (model,), rate)
+
+    def _observe(self, name: str, labels: Labels, value: float) -> None:
+        histogram, edges = self._histograms[name], edges_of(name)
+        buckets = histogram.get(labels)
+        if buckets is None:
+            buckets = histogram[labels] = [0.0] * (len(edges) + 2)
+        buckets[bisect_left(edges, value)] += 1
+        buckets[-1] += value
+
+    # How it is shown.
 
     def share(self) -> None:
         """Leave the counts where the other workers find them; log once that it is impossible."""
@@ -106,111 +187,32 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families; this is how the Prometheus library asks."""
-        from prometheus_client.core import (
-            CounterMetricFamily,
-            GaugeMetricFamily,
-            HistogramMetricFamily,
-        )
-
         total = self._total()
-        requests = CounterMetricFamily(
-            "antiphon_requests", "HTTP requests answered.", labels=["route", "status"]
-        )
-        for name, count in total.requests.items():
-            requests.add_metric(name.rpartition(" ")[::2], count)
-        yield requests
-        responses = CounterMetricFamily(
-            "antiphon_responses", "Responses by how they ended.", labels=["status"]
-        )
-        for ending, count in total.responses.items():
-            responses.add_metric([ending], count)
-        yield responses
-        tokens = CounterMetricFamily(
-            "antiphon_tokens", "Tokens by kind, estimates included.", labels=["kind"]
-        )
-        for kind, count in total.tokens.items():
-            tokens.add_metric([kind], count)
-        yield tokens
-        yield CounterMetricFamily(
-            "antiphon_degraded",
-            "Responses that could not honour everything.",
-            value=total.degraded,
-        )
-        yield GaugeMetricFamily("antiphon_turns", "Turns that run now.", value=total.turns)
-        yield GaugeMetricFamily(
-            "antiphon_background_turns",
-            "Background turns that run or wait now.",
-            value=total.background,
-        )
-        yield GaugeMetricFamily(
-            "antiphon_sandboxes", "Sandboxes that run now.", value=total.sandboxes
-        )
-        yield HistogramMetricFamily(
-            "antiphon_request_seconds",
-            "Time from request to the end of the answer.",
-            buckets=_cumulated(total.buckets),
-            sum_value=total.seconds,
-        )
-        yield from _collect_calls(total)
-        yield from self._collect_routing(total)
+        for family in FAMILIES:
+            match family.kind:
+                case "histogram":
+                    yield _histogram(family, total.histograms.get(family.name, {}))
+                case "info":
+                    yield _build_info(family)
+                case _:
+                    yield _values(family, total.values.get(family.name, {}))
 
-    def _collect_routing(self, total: Counts) -> Iterator[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
-        choices = CounterMetricFamily(
-            "antiphon_routed",
-            "Requests sent to a provider, by why it was chosen.",
-            labels=["provider", "reason"],
+    def _read_gauges(self) -> Counts:
+        held = (charge.held_cost for charge in list(self._open))
+        return Counts(
+            values={
+                "antiphon_turns": {(): self.turns},
+                "antiphon_background_turns": {(): self.background},
+                "antiphon_sandboxes": {(): self.sandboxes()},
+                "antiphon_sandbox_workers": {(self.sandbox_state(),): 1},
+                "antiphon_ledger_open_charges": {(): len(self._open)},
+                "antiphon_ledger_held_dollars": {(): sum(cost or 0 for cost in held) * _NANO},
+            }
         )
-        fallbacks = CounterMetricFamily(
-            "antiphon_fallbacks",
-            "Requests that another deployment got after this provider failed, by the fault.",
-            labels=["provider", "reason"],
-        )
-        opens = CounterMetricFamily(
-            "antiphon_breaker_opens", "How often a circuit breaker opened.", labels=["provider"]
-        )
-        state = GaugeMetricFamily(
-            "antiphon_breakers_open", "Deployments with an open breaker.", labels=["provider"]
-        )
-        for family, counts in ((choices, total.choices), (fallbacks, total.fallbacks)):
-            for name, count in counts.items():
-                family.add_metric(name.rpartition(" ")[::2], count)
-        for name, count in total.breaker_opens.items():
-            opens.add_metric([name], count)
-        for name, count in total.open_deployments.items():
-            state.add_metric([name], count)
-        yield from (choices, fallbacks, opens, state)
-
-    def _routing_counts(self) -> dict[str, dict[str, int]]:
-        """Return what this worker, and the one it took the place of, has decided."""
-        if self._routing is None:
-            return {}
-        tally, before = self._routing.tally, self._before
-        choices = {f"{provider} {why}": n for (provider, why), n in tally.choices.items()}
-        falls = {f"{provider} {why}": n for (provider, why), n in tally.fallbacks.items()}
-        return {
-            "choices": _added(before.choices, choices),
-            "fallbacks": _added(before.fallbacks, falls),
-            "breaker_opens": _added(before.breaker_opens, tally.opens),
-            "open_deployments": self._routing.open_deployments(),
-        }
 
     def _counts(self) -> Counts:
-        return Counts(
-            requests={f"{route} {status}": n for (route, status), n in self._requests.items()},
-            responses=dict(self._responses),
-            tokens=dict(self._tokens),
-            calls=dict(self._calls),
-            call_seconds=dict(self._call_seconds),
-            degraded=self._degraded,
-            buckets=self._buckets,
-            seconds=self._seconds,
-            turns=self.turns,
-            background=self.background,
-            sandboxes=self.sandboxes(),
-            **self._routing_counts(),
-        )
+        own = Counts(values=self._values, histograms=self._histograms)
+        return add_up([own, *(read() for read in self.sources)])
 
     def _total(self) -> Counts:
         if self._board is None:
@@ -219,36 +221,83 @@ class Metrics:
         return add_up([self._counts(), *self._board.read_others()])
 
 
-def _collect_calls(total: Counts) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily
+def read_pulse(pulse: Pulse) -> Counts:
+    """Return what a store has counted of its commits."""
+    return Counts(
+        values={"antiphon_store_queue_depth": {(): pulse.waiting()}},
+        histograms={
+            "antiphon_store_commit_seconds": {(): list(pulse.seconds)},
+            "antiphon_store_group_size": {(): list(pulse.sizes)},
+        },
+    )
 
-    calls = CounterMetricFamily(
-        "antiphon_hosted_calls",
-        "Calls of hosted tools, by the kind of tool and how they ended.",
-        labels=["kind", "ending"],
+
+def read_routing(board: Board) -> Counts:
+    """Return what was decided about deployments."""
+    tally = board.tally
+    return Counts(
+        values={
+            "antiphon_routed": {pair: float(count) for pair, count in tally.choices.items()},
+            "antiphon_fallbacks": {pair: float(count) for pair, count in tally.fallbacks.items()},
+            "antiphon_breaker_opens": {(name,): count for name, count in tally.opens.items()},
+            "antiphon_breakers_open": {
+                (name,): count for name, count in board.open_deployments().items()
+            },
+        }
     )
-    for name, count in total.calls.items():
-        calls.add_metric(name.rpartition(" ")[::2], count)
-    seconds = CounterMetricFamily(
-        "antiphon_hosted_call_seconds", "How long hosted tools ran.", labels=["kind"]
-    )
-    for kind, sum_of in total.call_seconds.items():
-        seconds.add_metric([kind], sum_of)
-    yield from (calls, seconds)
+
+
+def _models_in(parts: list[Counts]) -> set[str]:
+    """Return the models that other workers count."""
+    found = (part.values.get("antiphon_responses", {}) for part in parts)
+    tokens = (part.values.get("antiphon_tokens", {}) for part in parts)
+    names = {model for values in found for _, model in values}
+    return names | {model for values in tokens for _, model, _ in values}
+
+
+def _values(family: Family, values: dict[Labels, float]) -> Metric:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    make = GaugeMetricFamily if family.kind == "gauge" else CounterMetricFamily
+    shown: Metric = make(family.name, family.help, labels=family.labels)
+    if not family.labels:
+        values = {(): 0.0} | values
+    for labels, value in values.items():
+        shown.add_metric(labels, value)  # type: ignore[attr-defined]  # both kinds have it
+    return shown
+
+
+def _histogram(family: Family, values: dict[Labels, list[float]]) -> Metric:
+    from prometheus_client.core import HistogramMetricFamily
+
+    shown = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+    if not family.labels and not values:
+        values = {(): [0.0] * (len(family.edges) + 2)}
+    for labels, (*buckets, sum_of) in values.items():
+        shown.add_metric(labels, _cumulated(family.edges, buckets), sum_of)
+    return shown
+
+
+def _build_info(family: Family) -> Metric:
+    """Return the version, as it is: it is no number that workers could add up."""
+    from prometheus_client.core import InfoMetricFamily
+
+    names = dict(zip(family.labels, (__version__, platform.python_version()), strict=True))
+    return InfoMetricFamily(family.name, family.help, value=names)
 
 
 def _none() -> int:
     return 0
 
 
-def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {name: one.get(name, 0) + other.get(name, 0) for name in {**one, **other}}
+def _no_state() -> str:
+    return "none"
 
 
-def _cumulated(buckets: list[int]) -> list[tuple[str, float]]:
-    total = 0
+def _cumulated(edges: tuple[float, ...], buckets: list[float]) -> list[tuple[str, float]]:
+    total = 0.0
     cumulated: list[tuple[str, float]] = []
-    for edge, count in zip((*map(str, _BUCKETS), "+Inf"), buckets, strict=True):
+    for edge, count in zip((*map(str, edges), "+Inf"), buckets, strict=True):
         total += count
         cumulated.append((edge, total))
     return cumulated

@@ -13,17 +13,21 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from operator import add
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-__all__ = ["Counts", "MetricsBoard", "add_up", "board_directory"]
+__all__ = ["Counts", "Labels", "MetricsBoard", "add_up", "board_directory"]
 
 _PREFIX: Final = "antiphon-metrics-"
 _LOCK: Final = "in-use"
+
+Labels = tuple[str, ...]
+"""The values of the labels of a metric, in their order."""
 
 
 @contextmanager
@@ -58,23 +62,13 @@ def _lock(file: int) -> None:
 
 
 class Counts(msgspec.Struct, kw_only=True):
-    """What one worker has counted. Names are joined with a space where there are several."""
+    """What one worker has counted, by metric and by the values of its labels.
 
-    requests: dict[str, int] = {}
-    responses: dict[str, int] = {}
-    tokens: dict[str, int] = {}
-    calls: dict[str, int] = {}
-    call_seconds: dict[str, float] = {}
-    degraded: int = 0
-    buckets: list[int] = []
-    seconds: float = 0.0
-    turns: int = 0
-    background: int = 0
-    sandboxes: int = 0
-    choices: dict[str, int] = {}
-    fallbacks: dict[str, int] = {}
-    breaker_opens: dict[str, int] = {}
-    open_deployments: dict[str, int] = {}
+    A histogram is the list of its buckets, with the sum of all values behind them.
+    """
+
+    values: dict[str, dict[Labels, float]] = msgspec.field(default_factory=dict)
+    histograms: dict[str, dict[Labels, list[float]]] = msgspec.field(default_factory=dict)
 
 
 class MetricsBoard:
@@ -107,29 +101,18 @@ def _read(path: Path) -> Counts:
         return Counts()
 
 
-def add_up(parts: list[Counts]) -> Counts:
+def add_up(parts: Iterable[Counts]) -> Counts:
     """Return the sum of all counts."""
-    total = Counts(buckets=[0] * max(len(part.buckets) for part in parts))
+    total = Counts()
     for part in parts:
-        for mine, its in (
-            (total.requests, part.requests),
-            (total.responses, part.responses),
-            (total.tokens, part.tokens),
-            (total.calls, part.calls),
-            (total.choices, part.choices),
-            (total.fallbacks, part.fallbacks),
-            (total.breaker_opens, part.breaker_opens),
-            (total.open_deployments, part.open_deployments),
-        ):
-            for name, count in its.items():
-                mine[name] = mine.get(name, 0) + count
-        for kind, seconds in part.call_seconds.items():
-            total.call_seconds[kind] = total.call_seconds.get(kind, 0.0) + seconds
-        for index, count in enumerate(part.buckets):
-            total.buckets[index] += count
-        total.degraded += part.degraded
-        total.seconds += part.seconds
-        total.turns += part.turns
-        total.background += part.background
-        total.sandboxes += part.sandboxes
+        for name, values in part.values.items():
+            mine = total.values.setdefault(name, {})
+            for labels, value in values.items():
+                mine[labels] = mine.get(labels, 0.0) + value
+        for name, histograms in part.histograms.items():
+            sums = total.histograms.setdefault(name, {})
+            for labels, buckets in histograms.items():
+                known = sums.get(labels)
+                both = buckets if known is None else map(add, known, buckets)
+                sums[labels] = list(both)
     return total

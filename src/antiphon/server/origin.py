@@ -146,7 +146,7 @@ class OriginPolicy:
         if self._allowed_origin(request) is not None:
             return
         origin = headers.get("Origin")
-        if origin is not None and not _is_own(origin, headers["Host"]):
+        if origin is not None and not _is_own(origin, request.scheme, headers["Host"]):
             raise Forbidden(_not_allowed(origin))
         if headers.get("Sec-Fetch-Site", "").strip().lower() in _FOREIGN_SITES:
             raise Forbidden(_not_allowed(origin or ""))
@@ -175,15 +175,16 @@ def _refuse_foreign_host(request: web.BaseRequest) -> None:
         raise Forbidden("without keys only loopback host names are answered")
 
 
-def _is_own(origin: str, host: str) -> bool:
-    """Return whether a page of this origin was served under the Host that it asks."""
-    return origin.lower().startswith("http://") and _place(origin) == _place(f"http://{host}")
+def _is_own(origin: str, scheme: str, host: str) -> bool:
+    """Return whether a page of this origin was served under the scheme and Host that it asks."""
+    is_same = origin.lower().startswith(f"{scheme}://")
+    return is_same and _place(origin) == _place(f"{scheme}://{host}")
 
 
 def _place(url: str) -> tuple[str | None, int]:
     try:
         parts = urlsplit(url)
-        return parts.hostname, parts.port or 80
+        return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:  # a bracket that does not close, a port that is none
         return None, -1
 

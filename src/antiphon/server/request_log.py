@@ -10,17 +10,21 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from antiphon.engine.run.turn import Turn
+from antiphon.engine.run.turn_charges import TurnCharges
 from antiphon.protocol.response import Response, Usage
 
 __all__ = [
     "CLIENT_LEFT",
+    "NO_WATCHER",
     "Entry",
+    "RequestWatcher",
     "current_request_id",
     "log_background",
     "log_request",
@@ -55,6 +59,12 @@ class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
     """How many requests were sent to providers, if it was more than one."""
     input_tokens: int | None = None
     output_tokens: int | None = None
+    basis: str = ""
+    """Where the least reliable figure of the tokens comes from."""
+    cost_usd: str = ""
+    """What it cost, as a decimal number, if that is known."""
+    degraded: int | None = None
+    """How many things could not be honoured, if any."""
     first_event_ms: float | None = None
     """From the request to the first event of a stream."""
     total_ms: float | None = None
@@ -90,6 +100,16 @@ class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
         if response.error is not None:
             self.error = response.error.code or ""
         self.note_usage(response.usage)
+        notes = response.antiphon
+        if notes:
+            self.degraded = len(notes.degraded) or None
+            if notes.cost is not None:
+                self.cost_usd = notes.cost.usd
+
+    def note_charges(self, charges: TurnCharges) -> None:
+        """Note how exact the tokens are, if any upstream was asked."""
+        if charges.count:
+            self.basis = charges.basis
 
     def note_usage(self, usage: Usage | None) -> None:
         """Note the tokens that the model read and wrote."""
@@ -151,6 +171,7 @@ class noting:  # noqa: N801 - a context manager, as those of contextlib
     def __exit__(self, *_: object) -> None:
         self._entry.note_served(self._turn)
         self._entry.note_end(self._turn.ended)
+        self._entry.note_charges(self._turn.charges)
 
 
 def log_request(entry: Entry, level: int | None = None) -> None:
@@ -163,8 +184,31 @@ def log_request(entry: Entry, level: int | None = None) -> None:
         _log.log(level, entry.as_text(), extra={"fields": entry.fields()})
 
 
-def log_background(response: Response, now: int) -> None:
-    """Write the line of a background turn that has ended."""
+class RequestWatcher(Protocol):
+    """Learns of every request, and of every turn over a WebSocket or in the background."""
+
+    def begin(self, headers: Mapping[str, str]) -> None:
+        """A request begins in the current task."""
+        ...
+
+    def end(self, entry: Entry) -> None:
+        """It has ended."""
+        ...
+
+
+class _NoWatcher:
+    def begin(self, headers: Mapping[str, str]) -> None:
+        pass
+
+    def end(self, entry: Entry) -> None:
+        pass
+
+
+NO_WATCHER: Final[RequestWatcher] = _NoWatcher()
+
+
+def log_background(response: Response, now: int) -> Entry:
+    """Write the line of a background turn that has ended; return what it holds."""
     begun = _current.get() or Entry()
     seconds = max(now - response.created_at, 0)
     # Of a turn that another process began, only whole seconds are known.
@@ -181,4 +225,7 @@ def log_background(response: Response, now: int) -> None:
     if asked:
         entry.upstream, entry.attempts = asked[-1].provider, len(asked)
     entry.note_end(response)
+    if response.antiphon and response.antiphon.cost is not None:
+        entry.basis = response.antiphon.cost.basis
     log_request(entry)
+    return entry

@@ -52,6 +52,8 @@ class Info(NamedTuple):
     """Stores of running gateways. Each worker has one."""
     size: int
     """In bytes."""
+    connections: dict[str, int]
+    """What running gateways may open, and what the server allows; empty without a server."""
 
 
 async def copy_store(
@@ -87,6 +89,7 @@ async def read_info(url: str) -> Info:
             await place.count_busy(),
             await place.count_alive(),
             await place.size(),
+            await place.connections(),
         )
 
 

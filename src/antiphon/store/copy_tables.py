@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from antiphon.store.ledger_rows import BUDGET_COLUMNS, HELD_COLUMNS, LIMIT_COLUMNS
+
 __all__ = ["TABLES", "Digest", "Place", "Row", "Table"]
 
 Row = tuple[Any, ...]  # Any: text, numbers, bytes and None
@@ -108,6 +110,36 @@ VECTOR_TABLES: Final = (
 )
 
 
+LEDGER_TABLES: Final = (
+    Table("names", ("key", "name"), ("key",)),
+    Table(
+        "charges",
+        (
+            "key",
+            *HELD_COLUMNS,
+            *("settled_at", "fresh", "cached", "cache_write", "output", "reasoning", "cost"),
+            *("basis", "outcome", "first_ms", "total_ms", "items"),
+        ),
+        ("key",),
+    ),
+    Table("budgets", BUDGET_COLUMNS, ("key",)),
+    Table("rate_limits", LIMIT_COLUMNS, ("key",)),
+    Table(
+        "usage_sums",
+        (
+            *("width", "start", "project", "api_key", "user_id", "model", "provider", "kind"),
+            *("basis", "outcome", "charges", "requests", "fresh", "cached", "cache_write"),
+            *("output", "reasoning", "cost", "unpriced"),
+        ),
+        (
+            *("width", "start", "project", "api_key", "user_id", "model", "provider", "kind"),
+            *("basis", "outcome"),
+        ),
+    ),
+    Table("ledger_marks", ("name", "value"), ("name",)),
+)
+
+
 TABLES: Final = (
     Table(
         "responses",
@@ -163,7 +195,44 @@ TABLES: Final = (
     Table("secrets", ("name", "value"), ("number",)),
     Table(
         "keys",
-        ("id", "owner", "digest", "created_at", "expires_at", "revoked_at", "name"),
+        (
+            "id",
+            "owner",
+            "digest",
+            "created_at",
+            "expires_at",
+            "revoked_at",
+            "name",
+            "role",
+            "user_name",
+            "models",
+            "never_store",
+            "hint",
+            "previous_digest",
+            "previous_until",
+            "last_used_at",
+        ),
+        ("number",),
+    ),
+    Table(
+        "projects",
+        ("id", "name", "created_at", "archived_at", "never_store", "settings"),
+        ("id",),
+    ),
+    Table(
+        "audit",
+        (
+            "number",
+            "at",
+            "actor",
+            "action",
+            "subject",
+            "project",
+            "body",
+            "id",
+            "previous",
+            "digest",
+        ),
         ("number",),
     ),
     Table(
@@ -241,6 +310,7 @@ TABLES: Final = (
         is_of_files=True,
     ),
     *VECTOR_TABLES,
+    *LEDGER_TABLES,
 )
 
 
@@ -292,6 +362,13 @@ class Place(Protocol):
 
     async def size(self) -> int:
         """Return how many bytes the database takes."""
+        ...
+
+    async def connections(self) -> dict[str, int]:
+        """Return how many connections running gateways may open, and how many there can be.
+
+        Empty for a store without connections.
+        """
         ...
 
     def rows(self, table: Table) -> AsyncIterator[list[Row]]:

@@ -25,13 +25,14 @@ Mark = Callable[[object], str]
 """Takes a value and returns the placeholder for it."""
 
 
-def filter_sql(condition: Filter, store: str, mark: Mark) -> str:
+def filter_sql(condition: Filter, store: str, mark: Mark, form: str = "{}") -> str:
     """Return the condition. `store` is what the key of the vector store is called in SQL.
 
-    Values are marked in the order in which they occur.
+    Values are marked in the order in which they occur. `form` is how a database wants each
+    comparison to be written.
     """
     if condition.filters:
-        parts = [filter_sql(one, store, mark) for one in condition.filters]
+        parts = [filter_sql(one, store, mark, form) for one in condition.filters]
         return "(" + f" {condition.op.upper()} ".join(parts) + ")"
     value = condition.value
     values = value if isinstance(value, list) else [value]
@@ -47,7 +48,7 @@ def filter_sql(condition: Filter, store: str, mark: Mark) -> str:
     )
     compare = _ORDERS.get(condition.op)
     comparison = _equal(values, mark) if compare is None else _order(values[0], compare, mark)
-    return f"key {'IN' if is_wanted else 'NOT IN'} ({found} AND {comparison})"
+    return form.format(f"key {'IN' if is_wanted else 'NOT IN'} ({found} AND {comparison})")
 
 
 def _order(value: Value, compare: str, mark: Mark) -> str:

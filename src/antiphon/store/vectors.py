@@ -31,7 +31,9 @@ __all__ = [
     "cosine",
     "has_numpy",
     "nearest_plain",
+    "numpy_engine",
     "to_numbers",
+    "to_unit",
 ]
 
 CACHE_BYTES: Final = 512 * 1024 * 1024
@@ -59,6 +61,11 @@ def has_numpy() -> bool:
     return importlib.util.find_spec("numpy") is not None
 
 
+def numpy_engine() -> str:
+    """Return what compares vectors in this process, for reports."""
+    return "numpy, exact, in memory" if has_numpy() else "Python, exact and slow: install numpy"
+
+
 def cosine(first: Sequence[float], second: Sequence[float]) -> float:
     """Return the cosine of the angle between two vectors; 0 if one of them has no length."""
     length = math.sqrt(_product(first, first) * _product(second, second))
@@ -71,6 +78,16 @@ def to_numbers(vector: bytes) -> Sequence[float]:
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers
+
+
+def to_unit(vector: bytes) -> bytes:
+    """Return the vector of length one in this direction; one without a length as it is."""
+    numbers = to_numbers(vector)
+    length = math.sqrt(_product(numbers, numbers))
+    unit = array("f", [number / length for number in numbers] if length else numbers)
+    if sys.byteorder == "big":
+        unit.byteswap()
+    return unit.tobytes()
 
 
 def nearest_plain(vector: bytes, rows: Iterable[tuple[int, bytes]], limit: int) -> list[Near]:

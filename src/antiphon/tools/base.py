@@ -31,7 +31,7 @@ logged, and reported without its text.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -47,6 +47,7 @@ __all__ = [
     "Ask",
     "Decision",
     "Decline",
+    "Fee",
     "HostedCall",
     "HostedFunction",
     "Outcome",
@@ -148,6 +149,8 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the answer has to be JSON: no citation may add words to it."""
     is_stored: bool = True
     is_background: bool = False
+    keeps_items: bool = True
+    """Whether what is done here is in the context again, if the caller has to go on itself."""
     is_alone: bool = False
     """Whether the request has no tools but these."""
     sees_images: bool = False
@@ -164,6 +167,17 @@ class HostedCall(msgspec.Struct, frozen=True, kw_only=True):
     approval_request_id: str | None = None
 
 
+class Fee(msgspec.Struct, frozen=True, kw_only=True):
+    """What a call costs that asks somebody who is paid by the piece."""
+
+    kind: Literal["search", "image"]
+    name: str
+    """What is paid for, as the books name it."""
+    provider: str = ""
+    cost: int | None = None
+    """Nano-dollars for the piece; None if that is not known."""
+
+
 class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Run the call.
 
@@ -176,6 +190,8 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it may change something outside: then its intent is durable before it starts."""
     seconds: float | None = None
     """How long it may run, if that is not `ToolLimits.call_seconds`."""
+    fee: Fee | None = None
+    """What it costs, if somebody has to be paid for it."""
     is_open: bool = False
     """Whether the item is in the conversation already: it is neither opened nor closed again."""
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.protocol.citations import FileSource, unmarked
-from antiphon.protocol.errors import StoreUnavailable
+from antiphon.protocol.errors import LimitReached, StoreUnavailable
 from antiphon.tools.base import (
     Decision,
     Decline,
@@ -130,7 +130,7 @@ class _Session(ToolSession):
         )
         try:
             return await self._runner.searcher.search(self._request.owner, query)
-        except EmbeddingFailed as failure:
+        except (EmbeddingFailed, LimitReached) as failure:
             raise ToolFailed(str(failure)) from None
         except StoreUnavailable:
             raise ToolFailed("the files cannot be searched now: the store is unavailable") from None

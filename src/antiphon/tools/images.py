@@ -11,6 +11,7 @@ result and the error: clients read `result` as text in every case.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from decimal import Decimal
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -20,6 +21,7 @@ from antiphon.protocol.tool_usage import image_usage
 from antiphon.tools.base import (
     Decision,
     Decline,
+    Fee,
     HostedCall,
     HostedFunction,
     Outcome,
@@ -64,6 +66,8 @@ class ImageSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     response_format: str | None = None
     """Sent as it is if set: some servers return addresses unless it is `b64_json`."""
     seconds: Annotated[float, msgspec.Meta(gt=0)] = 180.0
+    price: Decimal | None = None
+    """US dollars for one image."""
     bytes: Annotated[int, msgspec.Meta(gt=0)] = 32 * 1024 * 1024
     """How much an answer of the upstream may be."""
 
@@ -74,9 +78,12 @@ class ImageGeneration:
     kinds: Final = frozenset({_KIND})
     includes: Final[frozenset[str]] = frozenset()
 
-    def __init__(self, upstream: ImagesUpstream, *, seconds: float) -> None:
+    def __init__(
+        self, upstream: ImagesUpstream, *, seconds: float, price: int | None = None
+    ) -> None:
         self.upstream = upstream
         self.seconds = seconds
+        self.fee = Fee(kind="image", name=_KIND, provider="images", cost=price)
 
     async def begin(self, request: ToolRequest) -> ToolSession:
         """Return the session of a turn. Raise InvalidRequest for a wrong tool."""
@@ -127,7 +134,8 @@ class _Session(ToolSession):
             "action": action,
             "revised_prompt": prompt[:_MAX_PROMPT],
         }
-        return Start(item=item, has_effects=True, seconds=self._runner.seconds)
+        runner = self._runner
+        return Start(item=item, has_effects=True, seconds=runner.seconds, fee=runner.fee)
 
     async def run(self, call: HostedCall, start: Start) -> AsyncIterator[Progress | Outcome]:
         """Make the image; partial ones come as progress."""

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, cast
 
 import httptools
@@ -65,6 +67,7 @@ class Connection(asyncio.Protocol):
         self._needs_head = True
         self._has_bytes = False
         self._is_asked = False
+        self._is_last = False  # our side is closed
 
     @property
     def is_open(self) -> bool:
@@ -92,9 +95,26 @@ class Connection(asyncio.Protocol):
         exchange, self._exchange = self._exchange, None
         # Not `close`: a peer that does not read could keep the connection by that.
         if self._transport is not None and not self._loop.is_closed():
+            if exchange is not None:
+                exchange.is_sent = not self._has_unsent(self._transport)
             self._transport.abort()
         if exchange is not None:
             exchange.end(_OUR_END)
+
+    def stop_sending(self) -> None:
+        """Close our side, if the whole request went out; otherwise the connection."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._has_unsent(transport):
+            self.hang_up()
+            return
+        self._is_last = True
+        # Transports with TLS cannot do this, and those of some loops show no real socket.
+        with suppress(OSError), socket.socket(fileno=os.dup(_file_of(transport))) as ours:
+            ours.shutdown(socket.SHUT_WR)
+        if not transport.is_reading():
+            transport.resume_reading()
 
     def pause_reading(self) -> None:
         """Read nothing for now."""
@@ -180,6 +200,10 @@ class Connection(asyncio.Protocol):
             part, self._unsent = self._unsent[:_PART], self._unsent[_PART:]
             transport.write(part)
 
+    def _has_unsent(self, transport: asyncio.Transport) -> bool:
+        """Return whether a part of the request has not left this process."""
+        return bool(self._unsent or transport.get_write_buffer_size())
+
     def _end(self, exchange: Exchange) -> None:
         """Finish an exchange whose answer is complete, or cannot be read further."""
         if exchange is not self._exchange:
@@ -189,12 +213,12 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if (
             answer.is_last
+            or self._is_last
             or (self._is_sent_unknown and answer.is_refusal)
             or not self._is_asked
             or transport is None
             or transport.is_closing()
-            or self._unsent
-            or transport.get_write_buffer_size()
+            or self._has_unsent(transport)
         ):
             self.hang_up()
             return
@@ -212,6 +236,11 @@ class Connection(asyncio.Protocol):
         else:
             why = "it hung up"
         return closed(why, is_stale=self.is_reused and not self._has_bytes)
+
+
+def _file_of(transport: asyncio.Transport) -> int:
+    number: int = transport.get_extra_info("socket").fileno()
+    return number
 
 
 def reason(error: OSError) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final, Protocol
 
 import msgspec
@@ -21,12 +22,14 @@ from antiphon.protocol.errors import BackendError
 
 __all__ = [
     "HIGH_MARK",
+    "LEAVING",
     "LOW_MARK",
     "MAX_CALLBACK",
     "PIECE",
     "Exchange",
     "Fault",
     "Head",
+    "Sending",
     "Source",
     "StaleConnection",
     "TakeBytes",
@@ -44,8 +47,14 @@ HIGH_MARK: Final = 256 * 1024
 LOW_MARK: Final = 64 * 1024
 """The connection reads again when at most so many bytes wait."""
 
+# Seconds that a peer has to notice that we left, before its connection is reset.
+_LINGER: Final = 0.05
+
 MAX_CALLBACK: Final = 4 * 1024
 """Larger parts of a body are not passed to the callback: in a flood, larger batches are cheaper."""
+
+LEAVING: Final = (asyncio.CancelledError, ConnectionError)
+"""How a task ends that leaves its answer: it is cancelled, or its own client is gone."""
 
 TakeBytes = Callable[[bytes], bool]
 """Takes a part of a body in the callback of the socket; returns whether it takes more."""
@@ -110,6 +119,9 @@ class Source(Protocol):
     def resume_reading(self) -> None:
         """Read again."""
 
+    def stop_sending(self) -> None:
+        """Close our side: the peer learns that nobody waits, and what it has sent can be read."""
+
     def hang_up(self, exchange: Exchange) -> None:
         """Close the connection and end the exchange, if it still serves this one."""
 
@@ -117,7 +129,8 @@ class Source(Protocol):
 class Exchange:
     """A request that was sent. `head` is there once `begin` has returned.
 
-    One task uses it. Cancelling that task while it waits closes the connection.
+    One task uses it. Cancelling that task while it waits closes the connection, unless it
+    `lingers`.
     """
 
     head: Head
@@ -125,6 +138,10 @@ class Exchange:
     def __init__(self, loop: asyncio.AbstractEventLoop, source: Source) -> None:
         self.is_behind = False
         """Whether more may be waiting already than the last read could take."""
+        self.lingers = False
+        """Whether a task that leaves has promised to call `linger`."""
+        self.is_sent = True
+        """Whether the peer may have the whole request. Known once the connection is closed."""
         self._loop = loop
         self._source: Source | None = source
         self._waiting: deque[bytes] = deque()
@@ -166,6 +183,55 @@ class Exchange:
                 self._end_callback()
                 return None
         return self._take()
+
+    def take_waiting(self) -> bytes:
+        """Return all that has arrived and was not read, without waiting for more."""
+        taken: list[bytes] = []
+        while self._size:
+            taken.append(self._take())
+        return b"".join(taken)
+
+    async def linger(self, seconds: float) -> None:
+        """Stop the peer, and let arrive what it has sent before it noticed that.
+
+        Our side is closed at once, and all of it when the peer has done so too, or after this
+        time, or when as much waits as is ever kept.
+        """
+        self.lingers, self._callback = False, None
+        source = self._source
+        if source is None:
+            return
+        source.stop_sending()
+        # Twice: a process that stood still reads what has arrived meanwhile after its first timer.
+        for _ in range(2):
+            await self._arrive(seconds / 2)
+        source.hang_up(self)
+
+    async def _arrive(self, seconds: float) -> None:
+        """Wait until nothing more can arrive, or for so long."""
+        is_late = False
+
+        def note_late() -> None:
+            nonlocal is_late
+            is_late = True
+            self.wake()
+
+        timer = self._loop.call_later(seconds, note_late)
+        try:
+            while not (self._is_over or self._is_paused or is_late):
+                await self._wait()
+        finally:
+            timer.cancel()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole answer has arrived."""
+        return self._has_head and self._is_over and self._fault is None
+
+    @property
+    def status(self) -> int | None:
+        """The status of the answer, if its head has arrived."""
+        return self.head.status if self._has_head else None
 
     def abort(self) -> None:
         """Close the connection now. Does nothing if the whole answer has arrived."""
@@ -221,7 +287,8 @@ class Exchange:
         try:
             await waiter
         except BaseException:
-            self.abort()
+            if not self.lingers:
+                self.abort()
             raise
         finally:
             self._waiter = None
@@ -262,8 +329,69 @@ class Exchange:
         error, self._error = self._error, None
         if error is None:
             return
-        self.abort()
+        if not (self.lingers and isinstance(error, LEAVING)):
+            self.abort()
         try:
             raise error
         finally:
             del error  # its traceback refers to this frame
+
+
+class Sending:
+    """A request on its way, for a caller that may leave before all of its answer is here.
+
+    Whoever passes one to a client has to call `linger` when its task leaves. It keeps what a
+    provider bills apart from what it does not: a request that did not go out, or was refused.
+    """
+
+    def __init__(self) -> None:
+        self._exchange: Exchange | None = None
+
+    def begin(self, exchange: Exchange) -> None:
+        """Note that the request is being sent, or sent again."""
+        self._exchange = exchange
+        exchange.lingers = True
+
+    def forget(self) -> None:
+        """Note that what was sent came to nothing."""
+        self._exchange = None
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the peer may work on the request: it may have all of it, and did not refuse."""
+        exchange = self._exchange
+        if exchange is None or not exchange.is_sent:
+            return False
+        return exchange.status is None or 200 <= exchange.status < 300
+
+    @property
+    def head(self) -> Head | None:
+        """Status and headers of the answer, if they have arrived."""
+        exchange = self._exchange
+        return None if exchange is None or exchange.status is None else exchange.head
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole answer has arrived."""
+        return self._exchange is not None and self._exchange.is_whole
+
+    async def linger(self) -> bytes:
+        """Stop the peer, and return what it had sent and was not read.
+
+        A task that leaves because its client is gone is often cancelled as well. So to be
+        cancelled does not end this: the task is leaving already.
+        """
+        exchange = self._exchange
+        if exchange is None:
+            return b""
+        lingering = asyncio.ensure_future(exchange.linger(_LINGER))
+        while not lingering.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({lingering})
+        lingering.result()
+        return exchange.take_waiting()
+
+    def abort(self) -> None:
+        """Close the connection now."""
+        if self._exchange is not None:
+            self._exchange.abort()

@@ -30,7 +30,15 @@ import msgspec
 from antiphon.protocol.errors import AntiphonError, BackendError, OutOfFiles
 from antiphon.transport.connection import Connection, reason
 from antiphon.transport.dial import Dialler, OpenSocket
-from antiphon.transport.exchange import PIECE, Exchange, Head, StaleConnection, late, too_long
+from antiphon.transport.exchange import (
+    PIECE,
+    Exchange,
+    Head,
+    Sending,
+    StaleConnection,
+    late,
+    too_long,
+)
 from antiphon.transport.pool import Pool
 from antiphon.transport.proxy import BadUrl, ProxyFault
 from antiphon.transport.secret import Secret
@@ -38,7 +46,17 @@ from antiphon.transport.target import Target, target_finder
 from antiphon.transport.token import TokenSource
 from antiphon.version import __version__
 
-__all__ = ["PIECE", "AskForKey", "Exchange", "Head", "HttpClient", "Limits", "Reply", "Secret"]
+__all__ = [
+    "PIECE",
+    "AskForKey",
+    "Exchange",
+    "Head",
+    "HttpClient",
+    "Limits",
+    "Reply",
+    "Secret",
+    "Sending",
+]
 
 AskForKey = Callable[[], Awaitable[Secret | None]]
 """Returns the key for the next request, or None to send none."""
@@ -125,12 +143,14 @@ class HttpClient:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         may_be_compressed: bool = False,
+        sending: Sending | None = None,
     ) -> Exchange:
         """Send a request and return once its head is back. Connecting is limited, waiting not.
 
         A body that is compressed gets refused, unless the caller knows how to unpack it.
+        `sending` is told what becomes of the request.
         """
-        exchange = await self._send(method, url, body, headers)
+        exchange = await self._send(method, url, body, headers, sending)
         if not may_be_compressed:
             _check_encoding(exchange)
         return exchange
@@ -152,14 +172,20 @@ class HttpClient:
         *,
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        sending: Sending | None = None,
     ) -> Reply:
-        """Send a request and return the whole answer, if it fits the limits."""
+        """Send a request and return the whole answer, if it fits the limits.
+
+        A task that leaves has to call the `linger` of `sending`, if it passes one.
+        """
         limits = self.limits
         try:
             async with asyncio.timeout(limits.wall), asyncio.timeout(limits.idle) as idle:
-                exchange = await self.send(method, url, body=body, headers=headers)
+                exchange = await self.send(method, url, body=body, headers=headers, sending=sending)
                 return Reply(exchange.head, await _read_all(exchange, limits, idle))
         except TimeoutError:
+            if sending is not None:
+                sending.abort()
             raise late() from None
 
     def redact(self, text: str) -> str:
@@ -175,22 +201,34 @@ class HttpClient:
             await self._pool.close()
 
     async def _send(
-        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str] | None
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str] | None,
+        sending: Sending | None = None,
     ) -> Exchange:
         if not url[:8].lower().startswith(_SCHEMES):
             raise BackendError("only http and https are spoken", code="upstream_unreachable")
         if self._ask_for_key is None:
-            return await self._send_once(method, url, body, headers)
+            return await self._send_once(method, url, body, headers, sending)
         key = await self._ask_for_key()
-        exchange = await self._send_once(method, url, body, self._signed(key, headers))
+        exchange = await self._send_once(method, url, body, self._signed(key, headers), sending)
         if not self._may_renew(key, exchange.head):
             return exchange
         exchange.abort()
+        if sending is not None:
+            sending.forget()
         key = await self._ask_for_key()
-        return await self._send_once(method, url, body, self._signed(key, headers))
+        return await self._send_once(method, url, body, self._signed(key, headers), sending)
 
     async def _send_once(
-        self, method: str, url: str, body: bytes | None, headers: Mapping[str, str] | None
+        self,
+        method: str,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str] | None,
+        sending: Sending | None,
     ) -> Exchange:
         try:
             target = self._find_target(url)
@@ -201,15 +239,21 @@ class HttpClient:
         connection = pool.take(target.key)
         if connection is not None:
             exchange = connection.ask(head, body)
+            if sending is not None:
+                sending.begin(exchange)
             try:
                 await exchange.begin()
             except StaleConnection:
                 if not self._resends:
                     raise
                 connection = None
+                if sending is not None:
+                    sending.forget()
         if connection is None:
             connection = await self._connect(pool, target)
             exchange = connection.ask(head, body)
+            if sending is not None:
+                sending.begin(exchange)
             await exchange.begin()
         return exchange
 

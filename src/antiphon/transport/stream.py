@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from antiphon.protocol.errors import BackendError
-from antiphon.transport.exchange import Exchange, Head, TakeBytes, late, too_long
+from antiphon.transport.exchange import LEAVING, Exchange, Head, Sending, TakeBytes, late, too_long
 from antiphon.transport.http import HttpClient, Limits
 
 __all__ = ["ByteStream", "open_stream"]
@@ -31,18 +31,22 @@ async def open_stream(
     method: str = "POST",
     headers: Mapping[str, str] | None = None,
     patience: float | None = None,
+    sending: Sending | None = None,
 ) -> ByteStream:
     """Send and return the answer as a stream, once its head is here. Close it when done.
 
     `patience` is the time until the first byte of the body, if it is not that of the limits.
+    With a `sending`, a task that leaves does not close the stream, but has to `linger`.
     """
     loop = asyncio.get_running_loop()
     started = loop.time()
     patience = client.limits.first_byte if patience is None else patience
     try:
         async with asyncio.timeout(patience):
-            exchange = await client.send(method, url, body=body, headers=headers)
+            exchange = await client.send(method, url, body=body, headers=headers, sending=sending)
     except TimeoutError:
+        if sending is not None:
+            sending.abort()
         raise late("nothing came back") from None
     return ByteStream(exchange, client.limits, started, patience)
 
@@ -117,8 +121,8 @@ class ByteStream:
             if self._lateness is None:
                 raise
             raise late(self._lateness) from error
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self._leave(error)
             raise
         self._waiting_since = None
         if data == b"":
@@ -165,6 +169,13 @@ class ByteStream:
             self._timer.cancel()
         self._exchange.abort()
 
+    def _leave(self, error: BaseException | None) -> None:
+        """Close it, unless a task that leaves wants to linger."""
+        if not (self._exchange.lingers and isinstance(error, LEAVING)):
+            self.close()
+        elif self._timer is not None:
+            self._timer.cancel()
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -174,7 +185,7 @@ class ByteStream:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        self._leave(error)
 
     def _begin(self) -> None:
         """Note the first piece: from now on there is another limit."""

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from antiphon.accounts.principal import Principal
 from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.engine.keep.follow import events_of as unpacked_events
 from antiphon.engine.keep.recovery import Recovery, keep_request
@@ -25,8 +26,10 @@ from antiphon.protocol.machines.log import pack_events, packed_at
 from antiphon.protocol.machines.rebuild import rebuild
 from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.response import Response
+from antiphon.protocol.token_counts import TokenCounts
 from antiphon.server.limits import ServerLimits
 from antiphon.store.base import Batch, Conversation, Log, Orphan
+from antiphon.store.base.ledger import Payer, Reservation, Settlement
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import ask, events_of, request, terminal
@@ -73,7 +76,7 @@ async def leave_queued(path: Path, **body: Any) -> str:
         msgspec.structs.replace(response, status="queued"),
         [HELLO],
         batch=batch_of(builder.start(is_queued=True)),
-        request=keep_request(msgspec.json.encode(body), is_strict=False),
+        request=keep_request(msgspec.json.encode(body), Principal(OWNER), is_strict=False),
     )
     await store.close()
     return response.id
@@ -340,3 +343,47 @@ async def test_a_background_turn_that_had_begun_is_not_run_again(tmp_path: Path)
 def events_of_log(orphan: Orphan) -> list[Event]:
     log = Log(orphan.response, orphan.batches, is_kept=True)
     return list(unpacked_events(log))
+
+
+async def test_the_charges_of_a_dead_turn_are_settled_with_its_end(tmp_path: Path) -> None:
+    response_id = await leave_running(tmp_path / "a.db", TextGrew("half an "))
+    dead = SqliteStore(tmp_path / "a.db")
+    payer = Payer(OWNER, "key_1")
+    held = TokenCounts(fresh=100, output=2048)
+    for number, name in enumerate((response_id, response_id, "resp_unstored")):
+        wanted = Reservation(
+            response_id=name, number=number, payer=payer, model="m", held=held, held_cost=7
+        )
+        settled = [
+            Settlement(
+                response_id=response_id,
+                number=0,
+                outcome="completed",
+                basis="reported",
+                used=TokenCounts(fresh=90, output=10),
+                cost=5,
+            )
+        ]
+        await dead.ledger.reserve(wanted, settled if number == 1 else ())
+    await dead.close()
+
+    store = SqliteStore(tmp_path / "a.db")
+    async with serve_gateway(ScriptedBackend(), store=store) as gateway:
+        async with asyncio.timeout(60):
+            while any(one.state == "held" for one in await store.ledger.charges()):
+                await gateway.app.engine.recovery.run()
+        ended = (await request(gateway, "GET", f"/responses/{response_id}")).json
+        charges = await store.ledger.charges(response_id=response_id)
+        (alone,) = await store.ledger.charges(response_id="resp_unstored")
+        problems = await store.ledger.check()
+    await store.close()
+
+    assert [(one.basis, one.used, one.cost) for one in charges[::-1]] == [
+        ("reported", TokenCounts(fresh=90, output=10), 5),
+        ("assumed", held, 7),
+    ]
+    assert (alone.basis, alone.used) == ("assumed", held)
+    assert (ended["status"], ended["antiphon"]["usage"]) == ("failed", "estimated")
+    assert ended["usage"]["input_tokens"] == 190
+    assert ended["usage"]["output_tokens"] == 2058
+    assert problems == []

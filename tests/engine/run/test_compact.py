@@ -15,6 +15,7 @@ from antiphon.engine.prepare.seal import Sealer
 from antiphon.engine.prepare.window import open_context
 from antiphon.engine.run.compact import Compacted, compact, compaction_of
 from antiphon.engine.run.rounds import Rounds
+from antiphon.engine.run.turn_charges import TurnCharges
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
     Degraded,
@@ -30,6 +31,7 @@ from antiphon.protocol.request import read_request
 from antiphon.protocol.response import Usage
 from antiphon.routing.candidates import Route
 from tests.faults.house import until
+from tests.paying import charges_of
 from tests.playing import Collected
 from tests.routing.making import alone
 
@@ -74,7 +76,7 @@ async def compacted(items: Sequence[Item], backend: Backend | None = None) -> Co
     backend = backend or ScriptedBackend(summing)
     plan = Plan(model="m", items=items)
     mint = lambda kind: f"{kind}_{next(numbers)}"  # noqa: E731 - short
-    return await compact(routed(backend), plan, "alice", SEALER, mint)
+    return await compact(routed(backend), plan, "alice", SEALER, mint, charges_of())
 
 
 class Taken(Collected):
@@ -87,11 +89,13 @@ class Taken(Collected):
         return
 
 
-async def streamed(items: list[Item], backend: Backend, **fields: Any) -> list[Delta]:
+async def streamed(
+    items: list[Item], backend: Backend, charges: TurnCharges | None = None, **fields: Any
+) -> list[Delta]:
     """Run a plan of these items as a turn would that asks for compaction."""
     request = read_request({"input": items, **fields})
     shown, _ = open_context(items, "alice", SEALER)
-    policy = compaction_of(request, "alice", SEALER, routed(backend))
+    policy = compaction_of(request, "alice", SEALER, routed(backend), charges or charges_of())
     sink = Taken()
     policies = [] if policy is None else [policy]
     await Rounds(backend, Plan(model="m", items=shown), policies, sink).run()
@@ -218,12 +222,13 @@ def test_a_trigger_is_the_last_item(body: dict[str, Any], expected: bool) -> Non
 
 async def test_a_trigger_compacts_and_says_nothing_else() -> None:
     backend = ScriptedBackend(summing)
-    deltas = await streamed([*TALK, TRIGGER], backend)
+    charges = charges_of()
+    deltas = await streamed([*TALK, TRIGGER], backend, charges)
     (item,) = passed(deltas)
     assert item["type"] == "compaction"
     assert not any(isinstance(delta, TextGrew) for delta in deltas)
     assert deltas[-1] == Stopped("stop")
-    assert spent(deltas) == [USAGE]
+    assert (charges.usage, charges.basis) == (USAGE, "reported")
     assert len(backend.plans) == 1
     assert TRIGGER not in backend.plans[0].items
 
@@ -251,7 +256,7 @@ async def test_a_trigger_alone_is_the_callers_mistake() -> None:
 def test_a_trigger_where_nothing_can_be_sealed_is_not_built() -> None:
     request = read_request({"input": [TRIGGER]})
     with pytest.raises(NotBuilt, match="\\[seal\\]"):
-        compaction_of(request, "alice", None, routed(ScriptedBackend()))
+        compaction_of(request, "alice", None, routed(ScriptedBackend()), charges_of())
 
 
 async def test_an_uncounted_summary_leaves_the_usage_to_be_estimated() -> None:
@@ -274,8 +279,8 @@ def test_without_a_wish_nothing_is_compacted() -> None:
     plain = read_request({"input": "x"})
     wish = read_request({"input": "x", **threshold(1000)})
     route = routed(ScriptedBackend())
-    assert compaction_of(plain, "alice", SEALER, route) is None
-    assert compaction_of(wish, "alice", None, route) is None
+    assert compaction_of(plain, "alice", SEALER, route, charges_of()) is None
+    assert compaction_of(wish, "alice", None, route, charges_of()) is None
 
 
 async def test_below_the_threshold_nothing_happens() -> None:
@@ -286,14 +291,15 @@ async def test_below_the_threshold_nothing_happens() -> None:
 
 
 async def test_over_the_threshold_the_model_goes_on_from_the_summary() -> None:
-    backend = ScriptedBackend(summing)
-    deltas = await streamed(LONG, backend, **threshold(900))
+    backend, charges = ScriptedBackend(summing), charges_of()
+    deltas = await streamed(LONG, backend, charges, **threshold(900))
     kinds = [type(delta) for delta in deltas]
     assert kinds.index(ItemPassed) < kinds.index(TextGrew)
     summary, answer = backend.plans
     assert texts(list(summary.items))[:-1] == ["sys", "onexxxxxxxxx", "twoxxxxxxxxx"]
     assert texts(list(answer.items)) == ["sys", "SUM", "three"]
-    assert spent(deltas) == [Usage(input_tokens=200, output_tokens=20, total_tokens=220)]
+    assert charges.usage == USAGE  # the answer is charged by its own policy
+    assert spent(deltas) == [USAGE]
 
 
 async def test_the_next_turn_begins_with_what_was_sealed() -> None:
@@ -347,13 +353,14 @@ async def test_where_nothing_would_be_won_the_model_just_answers() -> None:
     assert spent(deltas) == [USAGE]
 
 
-async def test_an_uncounted_summary_takes_the_usage_of_the_answer_with_it() -> None:
+async def test_a_summary_that_no_server_counted_is_counted_here() -> None:
     def script(plan: Plan) -> Script:
         is_last = text_of(plan.items[-1]["content"]) == "three"
         return summing(plan) if is_last else [TextGrew("SUM"), Stopped("stop")]
 
-    deltas = await streamed(LONG, ScriptedBackend(script), **threshold(900))
-    assert spent(deltas) == []
+    charges = charges_of()
+    deltas = await streamed(LONG, ScriptedBackend(script), charges, **threshold(900))
+    assert (charges.basis, charges.usage.output_tokens) == ("counted", 1)
     assert any(isinstance(delta, TextGrew) for delta in deltas)
 
 
@@ -377,7 +384,7 @@ async def test_cancelling_stops_the_model() -> None:
     backend = ScriptedBackend(lambda plan: [TextGrew("a"), asyncio.Event(), Stopped("stop")])
     plan = Plan(model="m", items=LONG)
     request = read_request({"input": LONG, **threshold(900)})
-    policy = compaction_of(request, "alice", SEALER, routed(backend))
+    policy = compaction_of(request, "alice", SEALER, routed(backend), charges_of())
     assert policy is not None
     sink = Taken()
     running = asyncio.create_task(Rounds(backend, plan, [policy], sink).run())

@@ -41,6 +41,7 @@ from antiphon.testing.gateway import Gateway
 from tests.asking import ask, ask_stream, events_of, request, terminal
 from tests.engine.run.test_rounds import PLAN, Sink, used
 from tests.faults.house import until
+from tests.paying import charges_of
 from tests.routing.making import route_of
 from tests.talking import talk
 
@@ -340,7 +341,7 @@ async def ask_scripted(*scripts: Sequence[Step], **rules: Any) -> tuple[Sink, li
     sink = Sink()
     route = route_of(found, affinity="none", **rules)
     try:
-        await ask_route(route, PLAN, (), sink)
+        await ask_route(route, PLAN, (), sink, charges_of())
     finally:
         assert set(route.board.inflight.values()) == {0}
     return sink, [plan for backend in backends for plan in backend.plans]
@@ -498,7 +499,7 @@ async def test_a_caller_who_leaves_frees_the_seat_and_asks_no_one_else() -> None
     other = ScriptedBackend([ANSWER])
     found = [Candidate(waiting, "m", "a"), Candidate(other, "m", "b")]
     route = route_of(found, affinity="none")
-    running = asyncio.create_task(ask_route(route, PLAN, (), Sink()))
+    running = asyncio.create_task(ask_route(route, PLAN, (), Sink(), charges_of()))
     await until(lambda: bool(waiting.plans))
     assert route.board.inflight["a"] == 1
     running.cancel()

@@ -9,6 +9,7 @@ import pytest
 
 from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.engine.run.summary import Summariser, cut_texts
+from antiphon.engine.run.turn_charges import TurnCharges
 from antiphon.plans.estimate import estimate_tokens
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
@@ -25,6 +26,7 @@ from antiphon.protocol.items import Item, text_of
 from antiphon.protocol.response import InputDetails, OutputDetails, Usage, add_usage
 from antiphon.protocol.tools import ToolPolicy
 from tests.building import plan_with
+from tests.paying import charges_of
 from tests.routing.making import alone
 
 PLAN: Final = plan_with(
@@ -59,8 +61,10 @@ def narrow(limit: int) -> ScriptedBackend:
     return ScriptedBackend(script)
 
 
-def writer(backend: ScriptedBackend, context: int | None = None) -> Summariser:
-    return Summariser(alone(backend), PLAN, context)
+def writer(
+    backend: ScriptedBackend, context: int | None = None, charges: TurnCharges | None = None
+) -> Summariser:
+    return Summariser(alone(backend), PLAN, context, charges or charges_of())
 
 
 async def test_the_model_reads_the_items_and_is_asked_for_notes() -> None:
@@ -171,19 +175,20 @@ async def test_the_number_of_calls_is_bounded() -> None:
 
 async def test_the_usage_of_all_calls_is_added_up() -> None:
     backend = narrow(59)
-    summariser = writer(backend)
-    await summariser.write([said("x" * 120), said("y" * 120)])
-    calls = summariser.usage.input_tokens // 10
+    charges = charges_of()
+    await writer(backend, charges=charges).write([said("x" * 120), said("y" * 120)])
+    calls = charges.usage.input_tokens // 10
     assert calls == 2
-    assert summariser.usage.total_tokens == 22
-    assert not summariser.is_estimated
+    assert charges.usage.total_tokens == 22
+    assert charges.basis == "reported"
 
 
 async def test_what_nobody_counted_is_estimated_and_marked() -> None:
-    summariser = writer(ScriptedBackend([[TextGrew("abcd" * 3), Stopped("stop")]]))
-    await summariser.write([said("x")])
-    assert summariser.is_estimated
-    assert summariser.usage.output_tokens == 3
+    charges = charges_of()
+    backend = ScriptedBackend([[TextGrew("abcd" * 3), Stopped("stop")]])
+    await writer(backend, charges=charges).write([said("x")])
+    assert charges.basis == "counted"
+    assert charges.usage.output_tokens == 3
 
 
 async def test_reports_that_concern_the_caller_are_passed_on() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.gateway.assemble import ServerSettings
+from antiphon.server.delivery import connection
 from antiphon.server.limits import ServerLimits
 from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import Gateway, serve_gateway
@@ -95,12 +96,20 @@ async def test_compressed_forms_are_refused(shelf: Gateway, key: str) -> None:
     assert answer.status == 400
 
 
+@pytest.fixture
+def short_linger(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the server wait shortly for a body that it has refused, before it closes."""
+    monkeypatch.setattr(connection, "_LINGER_SECONDS", 0.5)
+
+
+@pytest.mark.usefixtures("short_linger")
 async def test_an_announced_size_is_refused_before_it_is_sent(shelf: Gateway, key: str) -> None:
     head = head_of(shelf, key, FORM | {"Content-Length": "999999999", "Expect": "100-continue"})
     answer = await asyncio.wait_for(raw(shelf, head, b""), 60)
     assert answer.startswith(b"HTTP/1.1 413 ")
 
 
+@pytest.mark.usefixtures("short_linger")
 async def test_without_a_key_the_body_is_not_read(shelf: Gateway) -> None:
     head = head_of(shelf, "none", FORM | {"Content-Length": "9999", "Expect": "100-continue"})
     answer = await asyncio.wait_for(raw(shelf, head, b""), 60)
@@ -125,6 +134,7 @@ async def hasty() -> AsyncIterator[Gateway]:
         yield gateway
 
 
+@pytest.mark.usefixtures("short_linger")
 async def test_forms_that_stop_arriving_are_ended(hasty: Gateway) -> None:
     host = ":".join(map(str, hasty.address))
     head = f"POST /v1/files HTTP/1.1\nHost: {host}\nContent-Length: 900\nConnection: close\n"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -41,9 +42,11 @@ def client_of(gateway: Gateway, **options: Any) -> anthropic.AsyncAnthropic:
 
 
 @asynccontextmanager
-async def served(*scripts: Script) -> AsyncIterator[tuple[Gateway, ScriptedUpstream]]:
+async def served(
+    *scripts: Script, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+) -> AsyncIterator[tuple[Gateway, ScriptedUpstream]]:
     async with ScriptedUpstream(list(scripts)) as upstream:
-        backend = ChatBackend(upstream.base_url, profile="vllm")
+        backend = ChatBackend(upstream.base_url, profile="vllm", sleep=sleep)
         async with serve_gateway({"test": backend}, default_model="echo") as gateway:
             yield gateway, upstream
 
@@ -272,11 +275,17 @@ async def test_thinking_is_not_shown_to_those_who_did_not_ask() -> None:
 
 async def test_an_upstream_that_is_busy_is_reported_as_busy() -> None:
     script = Script(faults=[Status(429, "slow down", headers={"Retry-After": "9"})])
-    async with served(script) as (gateway, _):
+    waits: list[float] = []
+
+    async def note(seconds: float) -> None:
+        waits.append(seconds)
+
+    async with served(script, sleep=note) as (gateway, upstream):
         answer = await request(gateway, "POST", "/messages", {**BODY, "stream": True})
 
     assert (answer.status, answer.error["type"]) == (429, "rate_limit_error")
     assert answer.headers["Retry-After"] == "9"
+    assert waits == [9] * (len(upstream.requests) - 1)
 
 
 async def test_a_probe_of_the_root_is_answered() -> None:

@@ -15,10 +15,15 @@ import pytest
 
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.protocol.token_counts import MOST_TOKENS
+from antiphon.store.base.ledger import Budget, Charge
+from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import Gateway, serve_gateway
 from antiphon.transport.secret import Secret
 from tests.asking import request
+from tests.engine.test_bill import settled
 from tests.faults.house import PATIENCE
+from tests.scraping import value_of
 from tests.transport.raw import Connection, Request, chunk, head, raw_server, reply
 
 USAGE = {"prompt_tokens": 3, "completion_tokens": 0, "total_tokens": 3}
@@ -73,7 +78,7 @@ async def test_embeddings_are_passed_on_under_the_name_that_the_provider_knows(
     assert upstream.seen[0].headers["authorization"] == "Bearer upstream-key"
     line = next(r.getMessage() for r in caplog.records if "/v1/embeddings" in r.getMessage())
     assert "model=up/e upstream=up input_tokens=3" in line
-    assert 'antiphon_tokens_total{kind="input"} 3.0' in metrics
+    assert value_of(metrics, "antiphon_tokens_total", kind="input") == 3
 
 
 async def test_the_openai_client_gets_its_vectors() -> None:
@@ -100,7 +105,7 @@ async def test_a_stream_of_text_is_passed_on_as_it_comes() -> None:
 
     assert answer.body == b"".join(events)
     assert answer.headers["Content-Type"].startswith("text/event-stream")
-    assert 'antiphon_tokens_total{kind="input"} 3.0' in metrics
+    assert value_of(metrics, "antiphon_tokens_total", kind="input") == 3
 
 
 async def test_a_stream_that_breaks_off_does_not_end_well() -> None:
@@ -154,3 +159,110 @@ async def test_a_model_without_a_server_answers_501() -> None:
         answer = await request(gateway, "POST", "/embeddings", {"model": "echo", "input": "a"})
 
     assert answer.status == 501
+
+
+async def _charge_of(upstream: Upstream, body: dict[str, Any]) -> Charge:
+    async with gateway_before(upstream) as gateway:
+        answer = await request(gateway, "POST", "/completions", {"model": "e", **body})
+        assert answer.status == 200
+        assert isinstance(gateway.store, MemoryStore)
+        (charge,) = await settled(gateway.store)
+        assert await gateway.store.ledger.check() == []
+    return charge
+
+
+@pytest.mark.parametrize("start", [b"data: ", b"data:"])
+async def test_events_of_a_stream_without_a_report_are_counted(start: bytes) -> None:
+    pieces = [start + b'{"choices":[{"text":"a"}]}\n\n'] * 5
+    upstream = Upstream(head("text/event-stream"), *map(chunk, [*pieces, b""]))
+    charge = await _charge_of(upstream, {"prompt": "x", "stream": True})
+
+    assert (charge.basis, charge.used.output) == ("counted", 5)
+
+
+async def test_a_report_in_a_stream_is_found_without_a_space_before_it() -> None:
+    usage = b'data:{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}\n\n'
+    upstream = Upstream(head("text/event-stream"), *map(chunk, [usage, b""]))
+    charge = await _charge_of(upstream, {"prompt": "x", "stream": True})
+
+    assert (charge.basis, charge.used.total) == ("reported", 7)
+
+
+async def test_a_report_without_its_output_is_no_report_of_it() -> None:
+    pieces = [b'data: {"choices":[{"text":"a"}]}\n\n'] * 5
+    usage = b'data: {"choices":[],"usage":{"prompt_tokens":3}}\n\n'
+    upstream = Upstream(head("text/event-stream"), *map(chunk, [*pieces, usage, b""]))
+    charge = await _charge_of(upstream, {"prompt": "x", "stream": True})
+
+    assert (charge.basis, charge.used.fresh) == ("counted", 3)
+    assert charge.used.output >= 5
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+@pytest.mark.parametrize("max_tokens", [10, None])
+async def test_a_stream_ends_where_its_grant_ends(max_tokens: int | None, is_split: bool) -> None:
+    event = b'data: {"choices":[{"text":"a"}]}\n\n'
+    halves = [event[:9], event[9:]] if is_split else [event]
+    left = asyncio.Event()
+
+    async def talk_for_ever(request: Request, connection: Connection) -> None:
+        if request.method == "GET":
+            await connection.write(reply(MODELS))
+            return
+        await connection.write(head("text/event-stream"))
+        try:
+            while True:
+                for half in halves:
+                    await connection.write(chunk(half))
+                    await asyncio.sleep(0)
+        except ConnectionError:
+            left.set()
+
+    async with gateway_before(talk_for_ever) as gateway:
+        await gateway.store.ledger.put_budget(
+            Budget(id="b", scope="organization", scope_id="", unit="tokens", ceiling=3000)
+        )
+        body = {"model": "e", "prompt": "x", "stream": True}
+        body |= {} if max_tokens is None else {"max_tokens": max_tokens}
+        url = f"{gateway.base_url}/completions"
+        async with aiohttp.ClientSession() as session, session.post(url, json=body) as answer:
+            data = await answer.read()
+        await left.wait()
+        assert isinstance(gateway.store, MemoryStore)
+        (charge,) = await settled(gateway.store)
+        assert await gateway.store.ledger.check() == []
+
+    *events, last, done, rest = data.split(b"\n\n")
+    assert (done, rest) == (b"data: [DONE]", b"")
+    assert json.loads(last.removeprefix(b"data: "))["choices"][0]["finish_reason"] == "length"
+    assert set(events) == {event.removesuffix(b"\n\n")}
+    assert (charge.outcome, charge.basis) == ("incomplete", "counted")
+    assert charge.used.output >= len(events) >= charge.held.output
+
+
+async def test_the_text_of_an_answer_without_a_report_is_counted() -> None:
+    answer = json.dumps({"choices": [{"text": "word " * 100}]}).encode()
+    charge = await _charge_of(Upstream(reply(answer)), {"prompt": "x"})
+
+    assert charge.basis == "counted"
+    assert charge.used.output >= 125
+
+
+@pytest.mark.parametrize(
+    ("body", "held"),
+    [
+        ({"prompt": "x", "max_tokens": 10}, 10),
+        ({"prompt": ["x"] * 7, "max_tokens": 10}, 70),
+        ({"prompt": [[1, 2], [3]], "max_tokens": 10, "n": 3}, 60),
+        ({"prompt": [1, 2, 3], "max_tokens": 10}, 10),
+        ({"prompt": "x", "max_tokens": 10, "n": 5, "best_of": 1}, 50),
+        ({"prompt": "x", "max_tokens": 10**18, "n": 10**6}, MOST_TOKENS),
+    ],
+)
+async def test_the_output_of_all_prompts_and_choices_is_held(
+    body: dict[str, Any], held: int
+) -> None:
+    answer = json.dumps({"choices": [{"text": "a"}], "usage": USAGE}).encode()
+    charge = await _charge_of(Upstream(reply(answer)), body)
+
+    assert charge.held.output == held

@@ -27,6 +27,7 @@ from antiphon.server.limits import ServerLimits
 from antiphon.store.base import Admit, History
 from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import Gateway, serve_gateway
+from antiphon.transport.http import Sending
 from tests import clock
 from tests.asking import events_of, request
 from tests.faults.house import settled, until
@@ -464,7 +465,7 @@ class BrokenBackend:
         return None
 
     def relay(
-        self, path: str, body: bytes, *, is_streamed: bool
+        self, path: str, body: bytes, *, is_streamed: bool, sending: Sending
     ) -> AbstractAsyncContextManager[Relayed]:
         raise ZeroDivisionError
 

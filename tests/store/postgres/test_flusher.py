@@ -11,7 +11,7 @@ import pytest
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.postgres import flusher as postgres_flusher
 from antiphon.store.postgres.database import Connection, Database
-from antiphon.store.postgres.flusher import Flusher, Kind, LeaseLapsed
+from antiphon.store.postgres.flusher import Flusher, Kind, Later, LeaseLapsed
 from tests.postgres import fresh_database
 
 
@@ -187,3 +187,51 @@ async def test_a_closed_flusher_takes_nothing(flusher: Flusher) -> None:
     await flusher.close()
     with pytest.raises(StoreUnavailable, match="the store is closed"):
         await call(flusher, Recorder(), 1)
+
+
+async def test_what_is_left_for_later_is_made_together_at_the_end(flusher: Flusher) -> None:
+    order: list[str] = []
+
+    async def close(_: Connection, values: Sequence[str], __: bool) -> list[str]:
+        order.append(f"last {sorted(values)}")
+        return [value.upper() for value in values]
+
+    async def begin(_: Connection, values: Sequence[str], __: bool) -> list[Any]:
+        order.append(f"first {values}")
+        return [Later(last, f"{value}!") for value in values]
+
+    last = Kind(close, is_last=True)
+    calls = [flusher.call(last, ("o", "1"), "a", 1), flusher.call(Kind(begin), ("o", "2"), "b", 1)]
+    assert await asyncio.gather(*calls) == ["A", "B!"]
+    assert order == ["first ['b']", "last ['a', 'b!']"]
+
+
+async def test_a_posted_change_is_retried_until_it_is_made(flusher: Flusher) -> None:
+    recorder = Recorder()
+    recorder.faults = [TimeoutError(), StoreUnavailable("away"), ConnectionError()]
+    flusher.post(recorder.kind, ("o", "1"), 1, 10)
+    assert await call(flusher, recorder, 2, "1") == 20
+    assert recorder.groups == [[1], [1], [1], [1], [2]]
+    assert recorder.again == [False, True, True, True, False]
+
+
+async def test_a_posted_change_that_cannot_be_made_is_reported(
+    flusher: Flusher, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = Recorder()
+    flusher.post(recorder.kind, ("o", "1"), -1, 10)
+    await flusher.until_posted()
+    assert "was not stored" in caplog.text
+
+
+async def test_a_posted_change_is_given_up_after_the_close(database: Database) -> None:
+    async def renew() -> None:
+        pass
+
+    flusher = Flusher(database, renew, ignore, 0.2)
+    recorder = Recorder()
+    recorder.faults = [ConnectionError() for _ in range(100)]
+    flusher.post(recorder.kind, ("o", "1"), 1, 10)
+    async with asyncio.timeout(60):
+        await flusher.close()
+    assert recorder.faults

@@ -16,7 +16,7 @@ from antiphon.store.postgres import node as postgres_node
 from antiphon.store.postgres.database import Database
 from antiphon.store.postgres.node import LEASE_SECONDS, Node
 from antiphon.store.waiting import Waiters
-from tests.postgres import fresh_database
+from tests.postgres import fresh_database, server
 from tests.store.samples import OWNER
 
 
@@ -138,3 +138,48 @@ async def test_a_node_that_was_closed_does_not_beat_again(url: str, node: Node) 
     await connection.close()
 
     assert leases == 0
+
+
+@pytest.mark.slow
+async def test_a_database_that_was_away_for_longer_than_a_lease_is_waited_for(
+    node: Node, clock: Clock
+) -> None:
+    if not server().is_ours:
+        pytest.skip("the server is not ours to stop")
+    await node.ensure()
+    await asyncio.to_thread(server().stop)
+    try:
+        clock.now += LEASE_SECONDS + 1
+        ensuring = asyncio.create_task(node.ensure())
+        await asyncio.sleep(0)
+        # After this, the other has tried and failed too: they take turns.
+        with pytest.raises(StoreUnavailable, match="nothing was stored, try again"):
+            await node.renew()
+    finally:
+        await asyncio.to_thread(server().start)
+    async with asyncio.timeout(60):
+        assert await ensuring == node.name
+
+
+@pytest.mark.slow
+async def test_a_database_that_has_been_away_for_long_is_not_waited_for(
+    node: Node, clock: Clock
+) -> None:
+    if not server().is_ours:
+        pytest.skip("the server is not ours to stop")
+    await node.ensure()
+    await asyncio.to_thread(server().stop)
+    try:
+        clock.now += LEASE_SECONDS + 1
+        waiting = asyncio.create_task(node.ensure())
+        await asyncio.sleep(0)
+        with pytest.raises(StoreUnavailable):
+            await node.renew()
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        clock.now += 61  # more than its patience
+        async with asyncio.timeout(30):
+            with pytest.raises(StoreUnavailable):
+                await node.ensure()
+    finally:
+        await asyncio.to_thread(server().start)

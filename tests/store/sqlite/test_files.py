@@ -508,6 +508,7 @@ print(number)
 """
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
 async def test_an_end_at_any_step_leaves_neither_row_nor_content_alone(tmp_path: Path) -> None:
     def end_everywhere() -> int:

@@ -262,7 +262,7 @@ async def test_a_turn_whose_begin_was_lost_cannot_be_finished(path: Path) -> Non
 
 
 async def test_a_full_disk_acknowledges_nothing_and_recovers(path: Path) -> None:
-    async with open_at(path, max_bytes=200_000) as store:
+    async with open_at(path, max_bytes=300_000) as store:
         await run_turn(store, "r1")
         # No caller waits for the beginning of a turn: its end reports that it did not fit.
         with pytest.raises(StoreUnavailable, match="no room left"):
@@ -278,7 +278,7 @@ async def test_a_full_disk_acknowledges_nothing_and_recovers(path: Path) -> None
 async def test_a_full_disk_is_not_said_to_work_again_when_nothing_was_written(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with open_at(path, max_bytes=200_000) as store:
+    async with open_at(path, max_bytes=300_000) as store:
         await run_turn(store, "r1")
         with pytest.raises(StoreUnavailable, match="no room left"):
             await run_turn(store, "big", metadata={"fill": "x" * 300_000})

@@ -77,7 +77,7 @@ async def test_a_sqlite_without_fts5_is_reported(
     await add_store(store, file("f1"))
     job = await take(store)
     assert store.vector_stores.fault is None
-    monkeypatch.setattr(vector_words, "_creation", lambda name: f"CREATE VIRTUAL TABLE {name} USING fts6(text)")  # fmt: skip # noqa: E501
+    monkeypatch.setattr(vector_words, "_creation", lambda name: [f"CREATE VIRTUAL TABLE {name} USING fts6(text)"])  # fmt: skip # noqa: E501
     vector_words.has_fts5.cache_clear()
     try:
         assert "FTS5" in (store.vector_stores.fault or "")

@@ -355,6 +355,122 @@ async def test_a_shared_job_waits_while_a_commit_is_under_way(
     assert sizes == [1, 5]
 
 
+class Counted:
+    """A job that notes that it was done, and may hold the thread."""
+
+    def __init__(self, done: list[str], name: str, gate: Gate | None = None) -> None:
+        self.done, self.name, self.gate = done, name, gate
+
+    def __call__(self, connection: sqlite3.Connection) -> str:
+        if self.gate is not None:
+            self.gate(connection)
+        self.done.append(self.name)
+        return note(self.name)(connection)
+
+
+async def test_an_urgent_job_ends_the_transaction_that_is_under_way(
+    connect: Callable[[], sqlite3.Connection], writer: Writer
+) -> None:
+    done, gate, other = list[str](), Gate(), Gate()
+    blocker, blocked = await held(writer)
+    names = [f"noisy {number}" for number in range(40)]
+    gates = {"noisy 2": gate, "noisy 3": other}
+    jobs = [asyncio.ensure_future(writer.call(Counted(done, n, gates.get(n)))) for n in names]
+    await asyncio.sleep(0)
+    blocker.open.set()
+    await asyncio.to_thread(gate.is_reached.wait, 30)
+    urgent = asyncio.ensure_future(writer.call_first(Counted(done, "quiet"), 0))
+    await asyncio.sleep(0)
+    gate.open.set()
+    assert await urgent == "quiet"  # while the fourth job holds the thread
+    assert done[:4] == ["noisy 0", "noisy 1", "noisy 2", "quiet"]
+    other.open.set()
+    assert await asyncio.gather(*jobs) == names
+    await blocked
+    assert [name for name in done if name != "quiet"] == names
+    assert sorted(notes(connect())) == sorted([*names, "quiet"])
+
+
+async def test_an_urgent_job_that_waits_with_others_goes_first(writer: Writer) -> None:
+    done = list[str]()
+    gate, first = await held(writer)
+    jobs = [asyncio.ensure_future(writer.call(Counted(done, f"noisy {n}"))) for n in range(20)]
+    await asyncio.sleep(0)
+    urgent = asyncio.ensure_future(writer.call_first(Counted(done, "quiet"), 0))
+    await asyncio.sleep(0)
+    gate.open.set()
+    await asyncio.gather(first, urgent, *jobs)
+    assert done[0] == "quiet"
+    assert len(done) == 21
+
+
+async def test_urgent_jobs_cannot_stop_all_others(writer: Writer) -> None:
+    done = list[str]()
+    jobs = [asyncio.ensure_future(writer.call(Counted(done, f"noisy {n}"))) for n in range(50)]
+    more = 0
+    while not all(job.done() for job in jobs):
+        await writer.call_first(Counted(done, f"quiet {more}"), 0)
+        more += 1
+        assert more <= 2 * len(jobs) + 2, "urgent jobs stop all others"
+    await asyncio.gather(*jobs)
+
+
+async def test_a_bad_urgent_job_fails_alone(writer: Writer) -> None:
+    done, gate = list[str](), Gate()
+    blocker, blocked = await held(writer)
+    names = [f"noisy {number}" for number in range(10)]
+    jobs = [
+        asyncio.ensure_future(writer.call(Counted(done, n, gate if n == "noisy 2" else None)))
+        for n in names
+    ]
+    await asyncio.sleep(0)
+    blocker.open.set()
+    await asyncio.to_thread(gate.is_reached.wait, 30)
+    bad = asyncio.ensure_future(writer.call_first(lambda it: it.execute("nonsense"), 0))
+    await asyncio.sleep(0)
+    gate.open.set()
+    assert await asyncio.gather(*jobs) == names
+    with pytest.raises(StoreUnavailable):
+        await bad
+    await blocked
+
+
+async def test_close_does_what_was_put_back_for_an_urgent_job(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    writer, done, gate = writer_on(connect, 1.0), list[str](), Gate()
+    jobs = [
+        asyncio.ensure_future(writer.call(Counted(done, f"noisy {n}", None if n else gate)))
+        for n in range(10)
+    ]
+    await asyncio.to_thread(gate.is_reached.wait, 30)
+    urgent = asyncio.ensure_future(writer.call_first(Counted(done, "quiet"), 0))
+    closing = asyncio.create_task(writer.close())
+    await asyncio.sleep(0.01)
+    gate.open.set()
+    await asyncio.wait_for(closing, 60)
+    await asyncio.gather(urgent, *jobs)
+    assert len(notes(connect())) == 11
+
+
+async def test_callers_of_one_commit_are_answered_in_several_passes(writer: Writer) -> None:
+    gate, first = await held(writer)
+    passes, answered = 0, list[int]()
+
+    async def ask(number: int) -> None:
+        await writer.call(note(str(number)))
+        answered.append(passes)
+
+    jobs = [asyncio.create_task(ask(number)) for number in range(40)]
+    await asyncio.sleep(0)
+    gate.open.set()
+    while len(answered) < len(jobs):
+        passes += 1
+        await asyncio.sleep(0)
+    await asyncio.gather(first, *jobs)
+    assert max(answered.count(number) for number in answered) <= 4
+
+
 async def test_a_timer_of_a_loop_that_went_away_is_not_relied_on(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from antiphon.protocol.errors import NotFound
 from antiphon.tools.containers import running
-from antiphon.tools.containers.locked_folder import make_folder
 from antiphon.tools.containers.running import NoRoom
 from antiphon.tools.containers.service import ContainerService, ContainerWish
 from antiphon.tools.sandbox.base import CellEnd
+from antiphon.tools.sandbox.locked_folder import make_folder
 from tests.containers import Clock, FakeEngine, make_service, upload
 
 

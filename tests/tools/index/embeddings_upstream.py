@@ -34,6 +34,10 @@ class EmbeddingsServer:
         self.answer: Any = None
         """What is answered to every request instead of embeddings."""
         self.form = "float"
+        self.reports = True
+        """Whether its usage is in the answers."""
+        self.billed = 0
+        """Tokens of all texts that were embedded."""
         self.asked = asyncio.Event()
         self.may_answer = asyncio.Event()
         self.may_answer.set()
@@ -59,12 +63,22 @@ class EmbeddingsServer:
             for at, text in enumerate(body["input"])
         ]
         data.reverse()  # the order is in `index`
-        return web.json_response({"object": "list", "data": data, "model": body["model"]})
+        answer = {"object": "list", "data": data, "model": body["model"]}
+        tokens = sum(map(tokens_of, body["input"]))
+        if self.reports:
+            answer["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
+        self.billed += tokens
+        return web.json_response(answer)
 
     def _shape(self, numbers: list[float]) -> Any:
         if self.form == "float":
             return numbers
         return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
+
+
+def tokens_of(text: str) -> int:
+    """Return what is billed for a text."""
+    return -(-len(text.encode()) // 4)
 
 
 def vector_of(text: str) -> list[float]:

@@ -43,8 +43,8 @@ async def test_vectors_come_in_the_order_of_their_texts(
     form: str, server: EmbeddingsServer, embedder: EmbeddingsUpstream
 ) -> None:
     server.form = form
-    first, second = await embedder.embed(["tides of the sea", "bread and salt"])
-    query = await embedder.embed_query("sea tides")
+    first, second = await embedder.embed("ann", ["tides of the sea", "bread and salt"])
+    query = await embedder.embed_query("ann", "sea tides")
     assert cosine(query, first) > cosine(query, second)
     assert math.hypot(*numbers(first)) == pytest.approx(1.0, abs=1e-5)
     assert server.bodies[0] == {
@@ -56,7 +56,7 @@ async def test_vectors_come_in_the_order_of_their_texts(
 
 async def test_dimensions_are_sent_and_are_part_of_the_kind(server: EmbeddingsServer) -> None:
     embedder = server.embedder(dimensions=64)
-    await embedder.embed_query("x")
+    await embedder.embed_query("ann", "x")
     await embedder.close()
     assert server.bodies[0]["dimensions"] == 64
     assert embedder.kind == "api:words-64:64"
@@ -70,7 +70,7 @@ async def test_a_refusal_is_a_failure_without_the_key(
 ) -> None:
     server.statuses = [status]
     with pytest.raises(EmbeddingFailed, match=f"HTTP {status}: no, ") as caught:
-        await embedder.embed(["x"])
+        await embedder.embed("ann", ["x"])
     assert caught.value.may_pass == may_pass
     assert caught.value.wait == 0.0
     assert KEY not in str(caught.value)
@@ -96,13 +96,13 @@ async def test_an_answer_without_all_vectors_is_a_failure(
 ) -> None:
     server.answer = answer
     with pytest.raises(EmbeddingFailed):
-        await embedder.embed(["x", "y"])
+        await embedder.embed("ann", ["x", "y"])
 
 
 async def test_a_server_that_is_not_there_is_a_failure_that_may_pass() -> None:
     embedder = EmbeddingsUpstream("http://127.0.0.1:9/v1", None, model="m")
     with pytest.raises(EmbeddingFailed) as caught:
-        await embedder.embed(["x"])
+        await embedder.embed("ann", ["x"])
     assert caught.value.may_pass
     await embedder.close()
 
@@ -122,7 +122,7 @@ async def test_weights_that_cannot_be_fetched_are_a_failure() -> None:
 
     embedder = LocalEmbedder(fetch)
     with pytest.raises(EmbeddingFailed, match="could not bring"):
-        await embedder.embed_query("x")
+        await embedder.embed_query("ann", "x")
     await embedder.close()
 
 
@@ -130,8 +130,8 @@ async def test_weights_that_cannot_be_fetched_are_a_failure() -> None:
 @pytest.mark.skipif(not can_embed(), reason="the extra `embed` is not installed")
 async def test_minilm_knows_what_is_alike() -> None:
     embedder = LocalEmbedder()
-    cat, stocks = await embedder.embed(["A kitten slept on the rug.", "Stock prices fell."])
-    query = await embedder.embed_query("a cat on a mat")
+    cat, stocks = await embedder.embed("ann", ["A kitten slept on the rug.", "Stock prices fell."])
+    query = await embedder.embed_query("ann", "a cat on a mat")
     assert len(cat) == 384 * 4
     assert cosine(query, cat) > 0.5 > cosine(query, stocks)
     await embedder.close()
@@ -143,9 +143,9 @@ async def test_all_windows_of_a_long_text_count() -> None:
     embedder = LocalEmbedder()
     start = "The ship sailed over the sea with all her crew. " * 40
     (first, whole) = await embedder.embed(
-        [start, f"{start}{'Bake bread with flour and salt. ' * 60}"]
+        "ann", [start, f"{start}{'Bake bread with flour and salt. ' * 60}"]
     )
     assert embedder.windows >= 4
-    bread = await embedder.embed_query("bake bread")
+    bread = await embedder.embed_query("ann", "bake bread")
     assert cosine(bread, whole) > cosine(bread, first) + 0.1
     await embedder.close()

@@ -22,6 +22,8 @@ from antiphon.tools.mcp.settings import McpServer, McpSettings
 __all__ = ["answer_of", "approve", "calling", "kinds", "mcp_gateway", "model", "tool"]
 
 STOP = Stopped("stop")
+# A server is a Python that starts and imports the SDK: on a busy machine that takes long.
+PATIENT = ToolLimits(list_seconds=120)
 
 
 def tool(label: str = "desk", **fields: Any) -> dict[str, Any]:
@@ -63,7 +65,7 @@ async def mcp_gateway(
     settings: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] | None = None,
     settings_of: ServerSettings | None = None,
-    limits: ToolLimits | None = None,
+    limits: ToolLimits = PATIENT,
     tools: Sequence[ToolRunner] = (),
 ) -> AsyncIterator[Gateway]:
     """Run a gateway that may use these servers, and run these other tools."""

@@ -16,7 +16,6 @@ from antiphon.protocol.machines.referee import judge_stream
 from antiphon.protocol.response import Response
 from antiphon.testing.gateway import Gateway, serve_gateway
 from antiphon.testing.tools import ScriptedTool
-from antiphon.tools.base import ToolLimits
 from antiphon.tools.mcp.settings import McpServer
 from antiphon.tools.tool_search import ToolSearch
 from tests.asking import ask, ask_stream, terminal
@@ -35,7 +34,6 @@ MAIL = {
 }
 ADD = CallMade("desk__add", '{"a": 2, "b": 3}', "c")
 DONE: list[Step] = [TextGrew("done"), STOP]
-PATIENT = ToolLimits(list_seconds=60)  # a server may start slowly
 
 
 @pytest.fixture
@@ -77,7 +75,7 @@ def kinds(response: Response) -> list[str]:
 async def test_a_deferred_tool_of_a_server_is_found_and_called(desks: Any, log: Path) -> None:
     backend = searching("adds numbers", [ADD, STOP], DONE, DONE)
     tools = [late(), MAIL, SEARCH]
-    async with mcp_gateway(backend, desks, tools=[ToolSearch()], limits=PATIENT) as gateway:
+    async with mcp_gateway(backend, desks, tools=[ToolSearch()]) as gateway:
         first = await asked(gateway, tools=tools)
         await ask(gateway, tools=tools, previous_response_id=first.id)
     assert kinds(first) == [
@@ -99,7 +97,7 @@ async def test_a_deferred_tool_of_a_server_is_found_and_called(desks: Any, log: 
 async def test_tools_of_the_caller_and_of_servers_are_found_together(desks: Any) -> None:
     both: list[Step] = [[ADD, CallMade("send_mail", "{}", "m")], STOP]
     backend = searching("send a letter, and adds numbers", both)
-    async with mcp_gateway(backend, desks, tools=[ToolSearch()], limits=PATIENT) as gateway:
+    async with mcp_gateway(backend, desks, tools=[ToolSearch()]) as gateway:
         response = await asked(gateway, tools=[late(), MAIL, SEARCH])
     assert {"tool_search", "send_mail", "desk__add"} <= set(names(backend, 1))
     assert set(kinds(response)[-2:]) == {"mcp_call", "function_call"}
@@ -119,7 +117,7 @@ async def test_a_search_that_is_chosen_does_not_suppress_what_it_found(
 ) -> None:
     mail: list[Step] = [CallMade("send_mail", "{}", "m"), STOP]
     backend = searching("send a letter, and adds numbers", [ADD, STOP], mail)
-    async with mcp_gateway(backend, desks, tools=[ToolSearch()], limits=PATIENT) as gateway:
+    async with mcp_gateway(backend, desks, tools=[ToolSearch()]) as gateway:
         response = await asked(gateway, tools=[late(), MAIL, SEARCH], tool_choice=choice)
     assert kinds(response)[-2:] == ["mcp_call", "function_call"]
     assert len(calls_in(log, "add")) == 1
@@ -135,7 +133,7 @@ async def test_other_tools_that_are_chosen_stay_the_only_ones(desks: Any, log: P
     }
     now = {"type": "function", "name": "now", "parameters": {"type": "object"}}
     backend = searching("adds numbers", [ADD, STOP], DONE)
-    async with mcp_gateway(backend, desks, tools=[ToolSearch()], limits=PATIENT) as gateway:
+    async with mcp_gateway(backend, desks, tools=[ToolSearch()]) as gateway:
         response = await asked(gateway, tools=[late(), now, SEARCH], tool_choice=choice)
     assert "mcp_call" not in kinds(response)
     assert calls_in(log, "add") == []
@@ -144,7 +142,7 @@ async def test_other_tools_that_are_chosen_stay_the_only_ones(desks: Any, log: P
 async def test_a_server_that_is_chosen_is_not_deferred(desks: Any, log: Path) -> None:
     backend = ScriptedBackend([[ADD, STOP], DONE])
     choice = {"type": "mcp", "server_label": "desk", "name": "add"}
-    async with mcp_gateway(backend, desks, tools=[ToolSearch()], limits=PATIENT) as gateway:
+    async with mcp_gateway(backend, desks, tools=[ToolSearch()]) as gateway:
         await asked(gateway, tools=[late(), SEARCH], tool_choice=choice)
     assert "desk__add" in names(backend, 0)
     assert len(calls_in(log, "add")) == 1
@@ -153,7 +151,7 @@ async def test_a_server_that_is_chosen_is_not_deferred(desks: Any, log: Path) ->
 async def test_a_found_tool_still_needs_approval(desks: Any, log: Path) -> None:
     backend = searching("adds numbers", [ADD, STOP])
     tools = [tool(defer_loading=True), SEARCH]
-    async with mcp_gateway(backend, desks, tools=[ToolSearch()], limits=PATIENT) as gateway:
+    async with mcp_gateway(backend, desks, tools=[ToolSearch()]) as gateway:
         response = await asked(gateway, tools=tools)
     assert kinds(response)[-1] == "mcp_approval_request"
     assert calls_in(log, "add") == []
@@ -161,7 +159,7 @@ async def test_a_found_tool_still_needs_approval(desks: Any, log: Path) -> None:
 
 async def test_without_a_search_deferred_tools_are_shown_and_that_is_reported(desks: Any) -> None:
     backend = ScriptedBackend([DONE])
-    async with mcp_gateway(backend, desks, limits=PATIENT) as gateway:
+    async with mcp_gateway(backend, desks) as gateway:
         response = await asked(gateway, tools=[late()])
     assert "desk__add" in names(backend, 0)
     assert "tools[0].defer_loading" in str(response.antiphon)

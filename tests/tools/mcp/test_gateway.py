@@ -250,7 +250,7 @@ async def test_a_server_that_never_answers_is_left_out_in_the_time_for_listing(
     monkeypatch.setattr(connection, "_CLOSING_SECONDS", 600)
     async with raw_server(_keep_silent) as server:
         servers = {"slow": McpServer(url=server.url, connect_seconds=600)}
-        async with mcp_gateway(model(), servers, limits=ToolLimits(list_seconds=10)) as gateway:
+        async with mcp_gateway(model(), servers, limits=ToolLimits(list_seconds=1)) as gateway:
             response = await _asked(gateway, tool("slow"), FUNCTION)
     assert kinds(response) == ["mcp_list_tools"]
     assert "in time" in response["output"][0]["error"]
@@ -592,8 +592,7 @@ async def test_an_approval_whose_call_still_runs_is_a_conflict(desks: Any, log: 
 
 async def test_an_approval_comes_back_alone_where_nothing_is_stored(desks: Any, log: Path) -> None:
     """Some clients send the answer without the request, which they cannot refer to."""
-    limits = ToolLimits(list_seconds=60)
-    async with mcp_gateway(model(ADD), desks, limits=limits) as gateway:
+    async with mcp_gateway(model(ADD), desks) as gateway:
         first = await _asked(gateway, tool(), store=False)
         asked = answer_of(first, "mcp_approval_request")
         user = {"role": "user", "content": "add"}

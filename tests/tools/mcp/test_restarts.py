@@ -20,6 +20,7 @@ from tests.tools.mcp.servers import DESK, calls_in
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.heavy,
     pytest.mark.skipif(sys.platform == "win32", reason="processes are killed with signals"),
 ]
 _TOKEN = "sk-callers-token-123456"

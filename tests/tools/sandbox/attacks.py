@@ -2,9 +2,11 @@
 
 The twelve of `tools/sandbox/attacks.py` run before an engine is used; these are the others. They
 do no harm if they succeed. A stopped process of the same user is the victim of signals: SIGCONT
-to everybody would let it run.
+to everybody would let it run. A UDP socket of this machine must not receive anything.
 
-    python -m tests.tools.sandbox.attacks ENGINE...    prints the failed attacks as JSON
+    python -m tests.tools.sandbox.attacks ENGINE...    prints what succeeded, as JSON
+
+`python bench/sandbox.py --attacks` prints the same for people, as root and as an ordinary user.
 """
 
 from __future__ import annotations
@@ -12,21 +14,41 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from asyncio.subprocess import PIPE
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from antiphon.tools.sandbox.attacks import LIMITS, PROBES, Attack, syscall
-from antiphon.tools.sandbox.engines import LocalEngine, make_engine
-from antiphon.tools.sandbox.probe import scene, try_attack
+import msgspec
 
-__all__ = ["ALL", "attack_all"]
+from antiphon.tools.sandbox.attacks import LIMITS, PROBES, Attack, syscall
+from antiphon.tools.sandbox.engines import ENGINES, LocalEngine, make_engine
+from antiphon.tools.sandbox.probe import scene, try_attack
+from tests import debian
+
+__all__ = [
+    "ALL",
+    "ORDINARY",
+    "AttackReport",
+    "attack_all",
+    "attack_as",
+    "attack_once",
+    "can_switch",
+]
+
+ORDINARY: Final = 54321
+"""The id of a user without any rights, which nobody has."""
+_ROOT: Final = Path(__file__).parents[3]
+_TOOLS: Final = ("unshare", "setpriv", "mount")
 
 _MORE: Final = (
     Attack("read /etc/passwd", "print('LEAK', open('/etc/passwd').read())"),
@@ -61,6 +83,11 @@ _MORE: Final = (
         "s.sendto(b'x', ('192.0.2.1', 53)); print('LEAK')",
     ),
     Attack(
+        "send UDP to this machine",
+        "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
+        "s.sendto(b'x', ('127.0.0.1', {port})); print('sent')",
+    ),
+    Attack(
         "open a raw socket",
         "import socket; socket.socket(socket.AF_INET, socket.SOCK_RAW, 1); print('LEAK')",
     ),
@@ -77,6 +104,11 @@ _MORE: Final = (
         "see network interfaces",
         "import socket; names = {name for _, name in socket.if_nameindex()} - {'lo'}\n"
         "print('LEAK' if names else 'alone', names)",
+    ),
+    Attack(
+        "learn the name of the machine",
+        "import os; names = {open('/proc/sys/kernel/hostname').read(), os.uname().nodename}\n"
+        "print('hidden' if all(name.startswith('sandbox') for name in names) else 'LEAK', names)",
     ),
     Attack(
         "see other processes",
@@ -214,23 +246,48 @@ def _state(process: subprocess.Popen[bytes]) -> str:
     return Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
+class AttackReport(msgspec.Struct, frozen=True):
+    """How engines did: what succeeded, by engine and attack. An empty text: the engine held."""
+
+    uid: int
+    found: dict[str, dict[str, str]]
+
+
 async def attack_once(engine: LocalEngine, attack: Attack) -> str:
     """Attack a fresh sandbox. Return what succeeded, or nothing."""
     with tempfile.TemporaryDirectory() as folder, _victim() as victim:
         sandbox = await engine.start(Path(folder), LIMITS)
         try:
-            with scene(sandbox) as place:
+            with scene(sandbox) as place, _udp_socket(place.port) as udp:
                 words = await try_attack(sandbox, attack, place)
                 outside = _look(place.folder)
+                has_received = _has_received(udp)
         finally:
             await sandbox.close()
         if "LEAK" in words:
-            return f"{attack.name}: {words[:200]}"
+            return words[:200]
         if outside != {"secret": "outside", "socket": ""} or _state(victim) != "T":
-            return f"{attack.name}: {outside} {_state(victim)}"
+            return f"outside: {outside} {_state(victim)}"
+        if has_received:
+            return "LEAK: a UDP socket of this machine received something"
         if await asyncio.to_thread(_appears, Path(folder, "alive")):
-            return f"{attack.name}: a process lives on"
+            return "a process lives on"
     return ""
+
+
+@contextmanager
+def _udp_socket(port: int) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        udp.setblocking(False)
+        udp.bind(("127.0.0.1", port))
+        yield udp
+
+
+def _has_received(udp: socket.socket) -> bool:
+    try:
+        return bool(udp.recv(1))
+    except BlockingIOError:
+        return False
 
 
 def _look(folder: str) -> dict[str, str]:
@@ -249,21 +306,65 @@ def _appears(alive: Path) -> bool:
     return alive.exists()
 
 
-async def attack_all(engine: LocalEngine, attacks: Sequence[Attack] = ALL) -> list[str]:
-    """Return what succeeded. Four run at a time."""
+async def attack_all(engine: LocalEngine, attacks: Sequence[Attack] = ALL) -> dict[str, str]:
+    """Return what succeeded, by attack. Four run at a time."""
     places = asyncio.Semaphore(4)
 
     async def attack_in_turn(attack: Attack) -> str:
         async with places:
             return await attack_once(engine, attack)
 
-    return [words for words in await asyncio.gather(*map(attack_in_turn, attacks)) if words]
+    found = await asyncio.gather(*map(attack_in_turn, attacks))
+    return dict(zip((attack.name for attack in attacks), found, strict=True))
+
+
+def can_switch() -> str:
+    """Return why this process cannot attack as another user, or nothing."""
+    if os.geteuid() != 0:
+        return "only root can become another user"
+    missing = [name for name in _TOOLS if shutil.which(name) is None]
+    return f"util-linux is not here: {', '.join(missing)}" if missing else ""
+
+
+async def attack_as(uid: int, folder: Path, engines: Sequence[str] = ENGINES) -> AttackReport:
+    """Attack in a process of another user, who sees this tree and Python at places of its own.
+
+    `folder` must be empty. Bubblewrap must be here.
+    """
+    bwrap = debian.find("bwrap", "bubblewrap", "sandbox")
+    assert bwrap is not None
+    sources: Mapping[str, object] = {
+        "python": sys.base_prefix,
+        "site": sysconfig.get_path("purelib"),
+        "tree": _ROOT,
+        "bin": bwrap.parent,
+    }
+    for name in sources:
+        (folder / name).mkdir()
+    mounts = [f"mount --bind '{source}' '{folder / name}'" for name, source in sources.items()]
+    # The parents of a temporary folder are closed to others, /mnt is not.
+    mounts.append(f"chmod 755 '{folder}' && mount --rbind '{folder}' /mnt")
+    python = f"/mnt/python/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+    attack = (
+        f"setpriv --reuid {uid} --regid {uid} --clear-groups --no-new-privs"
+        f" {python} -m tests.tools.sandbox.attacks {' '.join(engines)}"
+    )
+    script = " && ".join([*mounts, "cd /mnt/tree", attack])
+    process = await asyncio.create_subprocess_exec(
+        *("unshare", "--mount", "--propagation", "private", "/bin/sh", "-c", script),
+        env={"PATH": "/usr/bin:/bin:/mnt/bin", "PYTHONPATH": "/mnt/tree/src:/mnt/site"},
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    out, words = await process.communicate()
+    assert process.returncode == 0, words.decode()[-2000:]
+    return msgspec.json.decode(out, type=AttackReport)
 
 
 async def main() -> None:
     """Attack the engines that are named."""
     found = {name: await attack_all(make_engine(name)) for name in sys.argv[1:]}  # type: ignore[arg-type]
-    json.dump({"uid": os.getuid(), "attacks": len(ALL), "found": found}, sys.stdout)
+    json.dump({"uid": os.getuid(), "found": found}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -14,14 +14,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from antiphon.tools.sandbox.attacks import PROBES
 from antiphon.tools.sandbox.base import SandboxLimits
 from antiphon.tools.sandbox.engines import LocalEngine
 from antiphon.tools.sandbox.process import Command
 from antiphon.tools.sandbox.pythons import own_interpreter
 from antiphon.tools.sandbox.watch import Watch
 from tests.sandboxes import engine, opened, run
-from tests.tools.sandbox.attacks import attack_once
+from tests.tools.sandbox.attacks import ALL, attack_once
 
 Change = Callable[[list[str]], list[str]]
 _NAMESPACES = ("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts")
@@ -95,6 +94,8 @@ def _large_files_in_memory(words: list[str]) -> list[str]:
 _PLANTS: dict[str, tuple[Change, str]] = {
     "network": (_sharing("--unshare-net"), "connect to an abstract socket"),
     "network, TCP": (_sharing("--unshare-net"), "connect to TCP"),
+    "network, UDP": (_sharing("--unshare-net"), "send UDP to this machine"),
+    "name of the machine": (_without("--hostname", 1), "learn the name of the machine"),
     "processes": (_sharing("--unshare-pid"), "signal a process outside"),
     "user namespaces": (
         _all(_without("--disable-userns"), _without("--seccomp", 1)),
@@ -138,7 +139,7 @@ async def test_writable_settings_of_the_system_are_noticed() -> None:
 
 
 async def _compare(change: Change, name: str) -> None:
-    (attack,) = [attack for attack in PROBES if attack.name == name]
+    (attack,) = [attack for attack in ALL if attack.name == name]
     assert await attack_once(Weak(lambda words: words), attack) == ""
     assert "LEAK" in await attack_once(Weak(change), attack)
 

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 import msgspec
 
 from antiphon.accounts.principal import Principal
+from antiphon.accounts.runs import NO_RUN, Run
 from antiphon.engine.keep.follow import events_of
 from antiphon.engine.keep.live import Live
 from antiphon.engine.run.turn import Turn
@@ -36,11 +37,14 @@ from antiphon.protocol.machines.log import has_error_event, pack_events
 from antiphon.protocol.machines.rebuild import rebuild
 from antiphon.protocol.request import CreateResponse, read_request
 from antiphon.protocol.response import Failure, OutputDetails, Response, Usage
+from antiphon.protocol.token_counts import NO_TOKENS, TokenCounts, add_counts, usage_of
 from antiphon.store.base import Batch, Log, Orphan, Store
+from antiphon.store.base.ledger import Charge, Settlement
 
 __all__ = ["Recovery", "keep_request"]
 
 _AT_ONCE: Final = 100
+_CHARGES: Final = 1000
 _RESTARTED: Final = Failure("server_restarted", "the server was restarted in mid-turn")
 _CALL_RAN: Final = "the gateway restarted while this call ran"
 _log = logging.getLogger(__name__)
@@ -51,11 +55,15 @@ class _Kept(msgspec.Struct, frozen=True):
 
     body: msgspec.Raw
     is_strict: bool = False
+    key: str | None = None
+    user: str | None = None
+    run: Run = NO_RUN
 
 
-def keep_request(body: bytes, *, is_strict: bool) -> bytes:
-    """Return what a store keeps of a background request."""
-    return msgspec.json.encode(_Kept(msgspec.Raw(body), is_strict))
+def keep_request(body: bytes, principal: Principal, run: Run = NO_RUN, *, is_strict: bool) -> bytes:
+    """Return what a store keeps of a background request, and of who pays for it."""
+    kept = _Kept(msgspec.Raw(body), is_strict, principal.key_id, principal.user, run)
+    return msgspec.json.encode(kept)
 
 
 class Revive(Protocol):
@@ -68,6 +76,7 @@ class Revive(Protocol):
         response: Response,
         *,
         strict: bool,
+        run: Run = NO_RUN,
         body_bytes: int = 0,
         has_error_event: bool = True,
     ) -> Turn:
@@ -117,13 +126,21 @@ class Recovery:
                 await self._give_up(orphan)
         if trouble is not None:
             raise trouble
+        await self._settle_abandoned()
         return claimed
+
+    async def _settle_abandoned(self) -> None:
+        """Settle the charges of dead processes that belong to no response that can be claimed."""
+        found = _AT_ONCE
+        while found == _AT_ONCE:
+            found = await self._store.ledger.settle_abandoned(_AT_ONCE)
 
     async def _give_up(self, orphan: Orphan) -> None:
         """End what cannot be understood, with nothing but its error."""
         response = msgspec.structs.replace(orphan.response, status="failed", error=_RESTARTED)
         try:
-            await self._store.finish(orphan.owner, response)
+            settled, _ = await self._settle_charges(orphan)
+            await self._store.finish(orphan.owner, response, entries=settled)
         except TurnLost:
             return
         except StoreUnavailable:
@@ -148,9 +165,10 @@ class Recovery:
             request.input = own or []
             turn = await self._revive(
                 request,
-                Principal(orphan.owner),
+                Principal(orphan.owner, kept.key, user=kept.user),
                 orphan.response,
                 strict=kept.is_strict,
+                run=kept.run,
                 body_bytes=len(kept.body),
                 has_error_event=_has_error_event(orphan),
             )
@@ -166,11 +184,12 @@ class Recovery:
 
     async def _end(self, orphan: Orphan, failure: Failure) -> None:
         """End the log where it breaks off."""
+        settled, spent = await self._settle_charges(orphan)
         try:
-            events = await self._last_events(orphan, failure)
+            events = await self._last_events(orphan, failure, spent)
         except BrokenStream as error:
             _log.error("the log of response %s cannot be read: %s", orphan.response.id, error)
-            events = await self._bare_end(orphan, failure)
+            events = await self._bare_end(orphan, failure, spent)
         terminal = events[-1]
         assert isinstance(terminal, TerminalEvent)
         response = terminal.response
@@ -181,11 +200,28 @@ class Recovery:
             orphan.owner,
             response,
             batch=batch if orphan.batches else None,
-            entries=self._services.notify(orphan.owner, response),
+            entries=[*self._services.notify(orphan.owner, response), *settled],
         )
         self._services.observe(response)
 
-    async def _last_events(self, orphan: Orphan, failure: Failure) -> list[Event]:
+    async def _settle_charges(self, orphan: Orphan) -> tuple[list[Settlement], TokenCounts | None]:
+        """Return the settlements of what the dead process held, and what all charges come to.
+
+        How much its last call has used is not known: it is assumed to be what was held. Without
+        a charge nothing is known.
+        """
+        charges = await self._store.ledger.charges(response_id=orphan.response.id, limit=_CHARGES)
+        if not charges:
+            return [], None
+        held = [charge for charge in charges if charge.state == "held"]
+        total = NO_TOKENS
+        for charge in charges:
+            total = add_counts(total, charge.held if charge.state == "held" else charge.used)
+        return [_assume(charge) for charge in held], total
+
+    async def _last_events(
+        self, orphan: Orphan, failure: Failure, spent: TokenCounts | None
+    ) -> list[Event]:
         log = Log(orphan.response, orphan.batches, bool(orphan.batches))
         builder = rebuild(
             orphan.response,
@@ -196,7 +232,7 @@ class Recovery:
         await self._note_calls(orphan, builder)
         events = builder.break_off(_CALL_RAN)
         if builder.usage is None:
-            builder.note_estimate(await self._estimate(orphan, builder.output))
+            builder.note_estimate(await self._usage_of(orphan, builder.output, spent))
         return events + (builder.cancel() if orphan.is_cancelled else builder.fail(failure))
 
     async def _note_calls(self, orphan: Orphan, builder: ResponseBuilder) -> None:
@@ -209,7 +245,9 @@ class Recovery:
             note = f"tools: {len(calls)} hosted calls ({kinds}) may have run before the restart"
             builder.feed(Degraded(note))
 
-    async def _bare_end(self, orphan: Orphan, failure: Failure) -> list[Event]:
+    async def _bare_end(
+        self, orphan: Orphan, failure: Failure, spent: TokenCounts | None
+    ) -> list[Event]:
         """Return an end for a log that cannot be continued: its events stay as they are."""
         builder = ResponseBuilder(
             msgspec.structs.replace(orphan.response, output=[]),
@@ -217,11 +255,15 @@ class Recovery:
             has_error_event=_may_have_error_event(orphan),
             first=orphan.batches[-1].last + 1,
         )
-        builder.note_estimate(await self._estimate(orphan, []))
+        builder.note_estimate(await self._usage_of(orphan, [], spent))
         return builder.fail(failure)
 
-    async def _estimate(self, orphan: Orphan, output: list[dict[str, object]]) -> Usage:
-        """Return what the turn cost, as far as it can be estimated from what is left."""
+    async def _usage_of(
+        self, orphan: Orphan, output: list[dict[str, object]], spent: TokenCounts | None
+    ) -> Usage:
+        """Return what the turn has used: the sum of its charges, else an estimate."""
+        if spent is not None:
+            return usage_of(spent)
         response = orphan.response
         history = await self._store.history(orphan.owner, response.id)
         items = history.items if history else []
@@ -240,6 +282,17 @@ class Recovery:
             output_tokens_details=OutputDetails(reasoning_tokens=thought),
             total_tokens=sent + said,
         )
+
+
+def _assume(charge: Charge) -> Settlement:
+    return Settlement(
+        response_id=charge.response_id,
+        number=charge.number,
+        outcome="failed",
+        basis="assumed",
+        used=charge.held,
+        cost=charge.held_cost,
+    )
 
 
 def _failure(error: Exception) -> Failure:

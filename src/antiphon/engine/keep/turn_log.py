@@ -22,6 +22,7 @@ from typing import Final
 
 import msgspec
 
+from antiphon.accounts.loop_share import Way
 from antiphon.accounts.principal import Principal
 from antiphon.engine.keep.live import Channel, Live
 from antiphon.engine.keep.pending_writes import Defer
@@ -122,6 +123,9 @@ class TurnLog:
         self._is_read = True  # whether the reader keeps up with what it is shown
         self.sink: EventSink = NO_READER
         """Is shown what was posted as soon as it is durable."""
+        self.way: Way | None = None
+        """The right of way of the request, until its first events are shown, or its model is
+        what it waits for."""
         self.alarm: Callable[[Exception], None] | None = None
         """Called with an error about what was posted, if nothing waits for that at the moment."""
 
@@ -152,6 +156,11 @@ class TurnLog:
         policy = self._policy
         return policy.may_roll_back and policy.is_logged and self.phase is Phase.NEW
 
+    @property
+    def keeps_entries(self) -> bool:
+        """Whether `finish` stores entries: there is none of a response that is not stored."""
+        return self._policy.is_stored
+
     def begin_early(self, events: list[Event]) -> None:
         """Store the beginning while the model is asked: it is shown that much earlier.
 
@@ -162,6 +171,23 @@ class TurnLog:
         self._opened = self._pack(events)
         self._opening = asyncio.ensure_future(self._store_beginning(self._opened))
         self.phase = Phase.OPENING
+        if self.way is not None:
+            self._opening.add_done_callback(self._note_opened)
+
+    async def opened(self) -> None:
+        """Wait until a beginning that is stored early is stored, or could not be."""
+        if self._opening is not None:
+            await asyncio.wait({self._opening})
+
+    def end_way(self) -> None:
+        """Give up the right of way, if the turn has it."""
+        if self.way is not None:
+            self.way.end()
+            self.way = None
+
+    def _note_opened(self, _: asyncio.Future[None]) -> None:
+        if not self._unshown:  # the model has sent nothing yet
+            self.end_way()
 
     def post(self, events: list[Event]) -> bool:
         """Log these events, and show them as soon as they are durable, in their order.
@@ -199,6 +225,8 @@ class TurnLog:
         else:
             self._show(await self._begin())
         await catch_up(self.sink)
+        if self.way is not None:
+            self.end_way()
         self._is_read = True
         if self._unshown:
             self._write_down()  # what was posted after a beginning that was stored early

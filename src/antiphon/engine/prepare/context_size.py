@@ -56,6 +56,11 @@ class ContextSize:
         """Whether the turn's own items alone are large: then they are not kept in memory."""
         return self._own.items > _LARGE_ITEMS or self._own.bytes > _MUCH_BYTES
 
+    @property
+    def bytes(self) -> int:
+        """How long the whole context is as JSON, about."""
+        return self._own.bytes + self._earlier.bytes
+
     async def run(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         """Return what `work` makes of the context; a large one is worked on beside the loop."""
         if self.is_large:

@@ -18,6 +18,7 @@ import msgspec
 from antiphon.engine.keep.pending_writes import Defer, Write
 from antiphon.engine.prepare.context_size import ContextSize
 from antiphon.engine.prepare.history_cache import HistoryCache, Past
+from antiphon.engine.prepare.no_storage import refuse_chain
 from antiphon.protocol.errors import (
     ContextTooLarge,
     ConversationLocked,
@@ -100,17 +101,21 @@ async def load_context(
     size: ContextSize,
     recall: Recall | None = None,
     keeps_lock: bool = False,
+    reads_store: bool = True,
 ) -> Context:
     """Return the context of the turn that becomes `response_id`.
 
     `threads` is what this process remembers, `recall` what the caller does. `size` is asked
     before anything is read. Raise InvalidRequest if the context is not complete or too large,
     ConversationLocked if another turn is writing to the conversation; on return, this one is.
-    With `keeps_lock` it is that also after an error: a queued turn is tried again.
+    With `keeps_lock` it is that also after an error: a queued turn is tried again. Without
+    `reads_store`, a chain is taken from `recall` or refused.
     """
     name = conversation_of(request)
     if name is None:
-        earlier, past = await _chain(store, owner, request, threads, size, recall)
+        earlier, past = await _chain(
+            store, owner, request, threads, size, recall, reads_store=reads_store
+        )
         return Context(earlier, await _gather(store, owner, request, mint, earlier, size), past)
     if request.previous_response_id is not None:
         raise InvalidRequest(
@@ -155,6 +160,8 @@ async def _chain(
     threads: HistoryCache,
     size: ContextSize,
     recall: Recall | None,
+    *,
+    reads_store: bool,
 ) -> tuple[Sequence[Item], Past | None]:
     previous = request.previous_response_id
     if previous is None:
@@ -162,6 +169,8 @@ async def _chain(
     recalled = await recall(previous, size) if recall else None
     if recalled is not None:
         return _whole(previous, recalled).items, None
+    if not reads_store:
+        raise refuse_chain()
     past = threads.find(owner, previous)
     if past is not None and past.removals == await store.removals():
         size.admit_chain(Size(len(past.thread), past.thread.weight))

@@ -1,7 +1,7 @@
 """Ask a route for an answer: the policies of a turn, with those that every turn has.
 
 The order is the one of `rounds`: a larger window when nothing else has helped, then the policies of
-the turn, then the continuation of an answer that broke off, then failover.
+the turn, then the continuation of an answer that broke off, then failover, then the charges.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from antiphon.engine.run.charging import Charging
 from antiphon.engine.run.continuation import Continuation
 from antiphon.engine.run.failover import Failover, Listener, Overflow
 from antiphon.engine.run.rounds import Policy, Rounds, RoundsSink
+from antiphon.engine.run.turn_charges import TurnCharges
 from antiphon.plans.plan import Plan
 from antiphon.routing.candidates import Route
 from antiphon.routing.choice import NO_SESSION, Session
@@ -25,6 +27,7 @@ async def ask_route(
     plan: Plan,
     policies: Sequence[Policy],
     sink: RoundsSink,
+    charges: TurnCharges,
     *,
     session: Session = NO_SESSION,
     listener: Listener | None = None,
@@ -32,7 +35,7 @@ async def ask_route(
 ) -> None:
     """Ask the deployments of a route until the answer is whole. Raise as `Rounds.run` does."""
     failover = Failover(route, session, listener)
-    last: list[Policy] = [failover]
+    last: list[Policy] = [failover, Charging(charges, failover)]
     if route.rules.failover == "stream" and plan.stream:
         last.insert(0, Continuation(failover, is_strict=is_strict))
     try:

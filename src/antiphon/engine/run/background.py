@@ -3,7 +3,8 @@
 A turn is durable as `queued` before its caller gets its id, with its request, so that another
 process can run it. Whoever began it runs it; when that process dies, whoever notices first
 claims it: what was still queued is run there, what had begun ends as failed, because a model
-is never run twice into one log. Both queue and room are bounded.
+is never run twice into one log. Both queue and room are bounded. Owners share them: waiting
+turns of different owners are run in turn, and no owner can take the last fifth of all places.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from typing import Final
 
+from antiphon.accounts.fair_queue import FairQueue
 from antiphon.engine.keep.follow import follow
 from antiphon.engine.keep.live import Live
 from antiphon.engine.run.turn import Turn, TurnCancelled
@@ -33,6 +35,8 @@ __all__ = ["Background"]
 _BEYOND: Final = 2**53
 _CANCEL_SECONDS: Final = 10.0
 _LAST_WORDS_SECONDS: Final = 2.0
+# One place in so many is for owners that have few.
+_RESERVED: Final = 5
 _log = logging.getLogger(__name__)
 
 
@@ -43,9 +47,10 @@ class Background:
         self._store = store
         self._live = live
         self._most = at_once + waiting
-        self._room = asyncio.Semaphore(at_once)
+        self._room = FairQueue(at_once)
         self._tasks: dict[tuple[str, str], tuple[asyncio.Task[None], Turn]] = {}
-        self._coming = 0
+        self._owners: dict[str, int] = {}
+        """How many turns of each owner run, wait, or are about to be submitted."""
         self.is_closed = False
 
     @property
@@ -54,20 +59,30 @@ class Background:
         return len(self._tasks)
 
     @contextmanager
-    def room(self) -> Iterator[None]:
-        """Hold a place for a turn that is about to be submitted.
+    def room(self, owner: str) -> Iterator[None]:
+        """Hold a place for a turn of this owner that is about to be submitted.
 
         Raise QueueFull, or Overloaded when the process is about to end.
         """
         if self.is_closed:
             raise Overloaded("the server is going away; try again in a moment")
-        if len(self._tasks) + self._coming >= self._most:
+        if sum(self._owners.values()) >= self._most:
             raise QueueFull(f"{self._most} background responses run or wait; try again later")
-        self._coming += 1
+        share = self._most - self._most // _RESERVED
+        if self._owners.get(owner, 0) >= share:
+            raise QueueFull(f"{share} background responses of yours run or wait; try again later")
+        self._count(owner, 1)
         try:
             yield
         finally:
-            self._coming -= 1
+            self._count(owner, -1)
+
+    def _count(self, owner: str, change: int) -> None:
+        count = self._owners.get(owner, 0) + change
+        if count:
+            self._owners[owner] = count
+        else:
+            self._owners.pop(owner, None)
 
     async def submit(self, turn: Turn, request: bytes) -> Response:
         """Queue a turn, durably; return its response as it now is.
@@ -135,10 +150,12 @@ class Background:
         key = turn.owner, turn.response_id
         task = asyncio.create_task(self._run(turn))
         self._tasks[key] = task, turn
+        self._count(turn.owner, 1)
         task.add_done_callback(lambda task: self._forget(key, turn, task))
 
     def _forget(self, key: tuple[str, str], turn: Turn, task: asyncio.Task[None]) -> None:
         self._tasks.pop(key, None)
+        self._count(turn.owner, -1)
         if task.cancelled() and _is_interrupted(turn) and not turn.is_running:
             self._start(turn)  # cancelled before its first step: its end is not stored yet
             return
@@ -153,7 +170,7 @@ class Background:
             await turn.run_queued()  # only its end is to be stored
             return
         try:
-            await self._room.acquire()
+            await self._room.enter(turn.owner)
         except asyncio.CancelledError:
             if not _is_interrupted(turn):
                 raise  # the process ends: the process that claims the turn runs it
@@ -162,7 +179,7 @@ class Background:
         try:
             await turn.run_queued()
         finally:
-            self._room.release()
+            self._room.leave(turn.owner)
 
     async def _ended(self, owner: str, response_id: str) -> Response:
         try:

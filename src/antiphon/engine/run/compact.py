@@ -28,6 +28,7 @@ from antiphon.engine.prepare.window import (
 )
 from antiphon.engine.run.rounds import Policy, Rounds
 from antiphon.engine.run.summary import Summariser, cut_texts
+from antiphon.engine.run.turn_charges import TurnCharges
 from antiphon.plans.estimate import estimate_tokens, estimate_usage
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Degraded, Delta, ItemPassed, Stopped
@@ -79,6 +80,7 @@ async def compact(
     owner: str,
     sealer: Sealer,
     mint: Mint,
+    charges: TurnCharges,
 ) -> Compacted:
     """Return the context of a plan in short, as items to begin the next request with.
 
@@ -87,7 +89,7 @@ async def compact(
     """
     context = route.context_length
     division = await aside_if(plan.is_large, _divide_whole, plan.items, _kept(context))
-    writer = Summariser(route, plan, context)
+    writer = Summariser(route, plan, context, charges)
     summary = await writer.write(division.told)
     # The messages that stay are in the output, and the caller may yet drop one.
     stay = set(map(digest_of, division.said))
@@ -97,14 +99,18 @@ async def compact(
     kept = [*division.standing, *division.said, sealed, *division.behind]
     return Compacted(
         [with_id(as_given(item), mint) for item in kept],
-        writer.usage,
-        writer.is_estimated,
+        charges.usage,
+        charges.basis != "reported",
         writer.notes,
     )
 
 
 def compaction_of(
-    request: CreateResponse, owner: str, sealer: Sealer | None, route: Route
+    request: CreateResponse,
+    owner: str,
+    sealer: Sealer | None,
+    route: Route,
+    charges: TurnCharges,
 ) -> Compaction | None:
     """Return the policy that compacts when the request asks for it, or None if it does not.
 
@@ -113,22 +119,30 @@ def compaction_of(
     if request.only_compacts:
         if sealer is None:
             raise NotBuilt(f"compaction is not possible here: {HOW_TO}", param="input")
-        return Compaction(owner, sealer, None, route)
+        return Compaction(owner, sealer, None, route, charges)
     threshold = request.compact_threshold
     if threshold is None or sealer is None:
         return None
-    return Compaction(owner, sealer, threshold, route)
+    return Compaction(owner, sealer, threshold, route, charges)
 
 
 class Compaction(Policy):
     """Compact the context before the model is asked. Without a threshold, do only that."""
 
-    def __init__(self, owner: str, sealer: Sealer, threshold: int | None, route: Route) -> None:
+    def __init__(
+        self,
+        owner: str,
+        sealer: Sealer,
+        threshold: int | None,
+        route: Route,
+        charges: TurnCharges,
+    ) -> None:
         self._owner = owner
         self._sealer = sealer
         self._threshold = threshold
         self._route = route
         self._context = route.context_length
+        self._charges = charges
 
     async def prepare(self, plan: Plan, rounds: Rounds) -> Plan | None:
         """Compact if it is time to; return the plan with what is left."""
@@ -152,10 +166,9 @@ class Compaction(Policy):
 
     async def _sum_up(self, plan: Plan, division: _Division, rounds: Rounds) -> Memory:
         """Let the model write the summary, and emit it sealed."""
-        writer = Summariser(self._route, plan, self._context)
+        writer = Summariser(self._route, plan, self._context, self._charges)
         memory = _keep(await writer.write(division.told), division)
         await rounds.emit([*map(Degraded, writer.notes), *self._pass(memory)])
-        rounds.spend(None if writer.is_estimated else writer.usage)
         return memory
 
     def _pass(self, memory: Memory) -> list[Delta]:

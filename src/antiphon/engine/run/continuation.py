@@ -26,7 +26,6 @@ from antiphon.backends.base import DeltaRefused
 from antiphon.backends.fault_classes import classify
 from antiphon.engine.run.failover import Failover
 from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
-from antiphon.plans.estimate import estimate_usage
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import (
     CallClosed,
@@ -166,13 +165,11 @@ class Continuation(Policy):
         """Note that the answer broke off for good, and what a second leg has cost."""
         if self._cause is None or not end.has_spoken:
             self._failover.note_break(error)
-            if self._cause is not None and rounds.usage is None:
-                rounds.amend_usage(Usage())  # it has cost nothing
             return
-        text, usage = "".join(self._text)[self._told :], rounds.usage
-        spent = usage or self._estimate(end.plan, text)
-        rounds.amend_usage(spent)
-        self._failover.note_leg(error, len(text), spent, is_estimated=usage is None)
+        text = "".join(self._text)[self._told :]
+        self._failover.note_leg(
+            error, len(text), rounds.usage or Usage(), is_estimated=rounds.is_estimated
+        )
 
     def _choose(self, end: RoundEnd) -> Choice | None:
         """Return who continues, if all conditions hold."""
@@ -196,10 +193,10 @@ class Continuation(Policy):
         self._release()  # of a call that was not whole nothing was shown
         text, usage = "".join(self._text), rounds.usage
         self._told = len(text)
-        spent = usage or self._estimate(end.plan, text)
-        rounds.amend_usage(spent)
         to = choice.candidate
-        self._failover.note_leg(error, len(text), spent, is_estimated=usage is None, to=to)
+        self._failover.note_leg(
+            error, len(text), usage or Usage(), is_estimated=rounds.is_estimated, to=to
+        )
         if not text:
             self._failover.abandon()
             await rounds.emit([Reported(f"reasoning was started again on {to.name}")])
@@ -210,7 +207,7 @@ class Continuation(Policy):
         plan = msgspec.structs.replace(
             end.plan,
             prefix=text.rstrip() if strips else text,
-            max_output_tokens=self._left(end.plan, usage),
+            max_output_tokens=self._left(end.plan, None if rounds.is_estimated else usage),
         )
         wish = self._failover.move(choice, classify(error), plan, rounds)
         return msgspec.structs.replace(wish, continues=True)
@@ -221,9 +218,6 @@ class Continuation(Policy):
             return None
         told = usage.output_tokens if usage is not None else len(self._text)
         return max(plan.max_output_tokens - told, 1)
-
-    def _estimate(self, plan: Plan, text: str) -> Usage:
-        return estimate_usage(plan, [{"type": "message", "content": text}])
 
 
 class _PrefixGuard:

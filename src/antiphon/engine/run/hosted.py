@@ -36,6 +36,7 @@ from antiphon.engine.run.cited_text import CitedText
 from antiphon.engine.run.hosted_calls import GatheredCall, HostedCalls
 from antiphon.engine.run.hosted_runs import CallNote, HostedRuns, Intents, Work
 from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
+from antiphon.engine.run.turn_charges import TurnCharges
 from antiphon.plans.hosted_choice import allow_found, allow_hosted, selects
 from antiphon.plans.hosted_functions import HostedFunction
 from antiphon.plans.hosted_offers import load_hidden, offer_hosted
@@ -125,8 +126,9 @@ class Hosted(Policy):
 
     sees: ClassVar[bool] = True
 
-    def __init__(self, setup: HostedSetup) -> None:
+    def __init__(self, setup: HostedSetup, charges: TurnCharges) -> None:
         self._setup = setup
+        self._charges = charges
         self._sessions = tuple(dict.fromkeys(setup.sessions.values()))
         self._cites = CitedText(setup.patterns) if setup.patterns else None
         self._functions: list[HostedFunction] | None = None  # None until they were listed
@@ -149,7 +151,9 @@ class Hosted(Policy):
             self._functions = []
             deadline = asyncio.get_running_loop().time() + self._setup.seconds
             setup = self._setup
-            self._runs = HostedRuns(setup.limits, setup.intents, setup.note, deadline, setup.name)
+            self._runs = HostedRuns(
+                setup.limits, setup.intents, setup.note, deadline, setup.name, self._charges
+            )
             self._deadline = deadline
             self._ids = CallIds(is_taken=taken_in(plan.items))
             await self._list(plan.policy, rounds)
@@ -265,9 +269,15 @@ class Hosted(Policy):
         call = HostedCall(
             function=self._plan.toolbox.functions[gathered.alias],
             arguments=gathered.arguments.strip() or "{}",
-            call_id=self._ids.claim(gathered.call_id or _NO_ID),
+            call_id=self._ids.claim(self._wished_id(gathered)),
         )
         return call, gathered.alias
+
+    def _wished_id(self, gathered: GatheredCall) -> str:
+        """Return the id of a call. What is kept by it must not meet another conversation's."""
+        if self._setup.names_calls:
+            return f"{_NO_ID}_{self._setup.name.removeprefix('resp_')}"
+        return gathered.call_id or _NO_ID
 
     async def _settle(
         self, calls: Sequence[tuple[HostedCall, str]], rounds: Rounds

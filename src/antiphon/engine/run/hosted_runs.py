@@ -23,10 +23,14 @@ from typing import Final, Protocol
 
 import msgspec
 
+from antiphon.accounts.refusals import describe_refusal
 from antiphon.engine.run.rounds import Rounds
+from antiphon.engine.run.turn_charges import TurnCharges, Wanted
 from antiphon.plans.aliases import is_plain
 from antiphon.protocol.deltas import Delta, ItemClosed, ItemOpened, ItemPassed, ItemProgressed
 from antiphon.protocol.items import Item, item_type
+from antiphon.protocol.token_counts import NO_TOKENS
+from antiphon.store.base.ledger import LineItem, Refused
 from antiphon.tools.base import (
     HostedCall,
     Outcome,
@@ -55,8 +59,8 @@ _STAGED: Final = frozenset({"web_search_call", "file_search_call", "image_genera
 _Report = tuple[int, Progress | Outcome]
 """Something that happened to a call, by its number."""
 
-CallNote = Callable[[str, str, float], None]
-"""Called with the kind of tool, how a call ended, and how many seconds it ran."""
+CallNote = Callable[[str, str, float, str], None]
+"""Called with the kind of tool, how a call ended, how many seconds it ran, and its name."""
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -90,13 +94,20 @@ class HostedRuns:
     """Runs the calls of one turn. `deadline` is the time of the event loop when all must end."""
 
     def __init__(
-        self, limits: ToolLimits, intents: Intents, note: CallNote, deadline: float, name: str
+        self,
+        limits: ToolLimits,
+        intents: Intents,
+        note: CallNote,
+        deadline: float,
+        name: str,
+        charges: TurnCharges,
     ) -> None:
         self._limits = limits
         self._intents = intents
         self._note = note
         self._deadline = deadline
         self._name = name
+        self._charges = charges
         self._opened = 0
 
     async def run(self, work: Sequence[Work], rounds: Rounds) -> list[Outcome]:
@@ -154,14 +165,40 @@ class HostedRuns:
         began = asyncio.get_running_loop().time()
         ending = "cancelled"
         try:
-            outcome, ending = await self._outcome_of(number, work, reports)
+            outcome, ending = await self._paid_outcome_of(number, work, reports)
             await reports.put((number, outcome))
         finally:
             seconds = asyncio.get_running_loop().time() - began
             kind, name = work.call.function.kind, work.call.function.name
-            self._note(kind, ending, seconds)
             shown = name if is_plain(name) else "a tool"  # servers may name theirs anything
+            self._note(kind, ending, seconds, shown)
             _log.info("%s: %s call of %s %s, %.3f s", self._name, kind, shown, ending, seconds)
+
+    async def _paid_outcome_of(
+        self, number: int, work: Work, reports: asyncio.Queue[_Report]
+    ) -> tuple[Outcome, str]:
+        """Run a call that may have a price; without room in a budget, do not run it."""
+        fee, charges = work.start.fee, self._charges
+        if fee is None:
+            return await self._outcome_of(number, work, reports)
+        wanted = Wanted(kind=fee.kind, served=fee.name, provider=fee.provider, items_cost=fee.cost)
+        held = await charges.reserve(wanted, is_limited=await charges.limits_apply())
+        if isinstance(held, Refused):
+            charges.note_refused(held)
+            why = f"not run: {describe_refusal(held)}"
+            return work.session.fail(work.call, work.start, why), "failed"
+        piece, ending = LineItem(fee.name, 1, fee.cost), "cancelled"
+        try:
+            outcome, ending = await self._outcome_of(number, work, reports)
+            return outcome, ending
+        finally:
+            match ending:
+                case "completed":
+                    charges.settle(held, "completed", "reported", NO_TOKENS, [piece])
+                case "failed":
+                    charges.settle(held, "released", "reported", NO_TOKENS)
+                case _:  # it was asked for, and may have been done
+                    charges.settle(held, "cancelled", "assumed", NO_TOKENS, [piece])
 
     async def _outcome_of(
         self, number: int, work: Work, reports: asyncio.Queue[_Report]

@@ -113,8 +113,13 @@ class HostedTools:
         own: Sequence[Item],
         *,
         sees_images: bool = False,
+        returns_items: bool = True,
+        names_calls: bool = False,
     ) -> HostedSetup:
-        """Return what the policy of the turn needs. Raise what a runner raises."""
+        """Return what the policy of the turn needs. Raise what a runner raises.
+
+        `returns_items` and `names_calls` are those of `HostedSetup`.
+        """
         approvals = TurnApprovals(self._store, owner, response_id, self._now)
         limits = self.registry.limits
         is_stored = request.store is not False
@@ -145,6 +150,7 @@ class HostedTools:
                         is_formatted=_is_formatted(request),
                         is_stored=is_stored,
                         is_background=is_background,
+                        keeps_items=returns_items,
                         is_alone=len(tools) == len(request.tools or ()),
                         sees_images=sees_images,
                     )
@@ -167,6 +173,8 @@ class HostedTools:
             patterns=_patterns(sessions.values(), sources),
             results=results,
             deferred=deferred if is_searched else None,
+            returns_items=returns_items,
+            names_calls=names_calls,
         )
 
     def _by_runner(

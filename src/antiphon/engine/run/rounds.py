@@ -31,7 +31,7 @@ from antiphon.backends.base import Backend, DeltaRefused, DeltaSink
 from antiphon.engine.prepare.grammars import aside
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Degraded, Delta, Stopped, TextGrew, TierUsed, UsageKnown
-from antiphon.protocol.errors import AntiphonError, BackendError
+from antiphon.protocol.errors import AntiphonError, BackendError, OurFault
 from antiphon.protocol.response import Usage, add_usage
 
 __all__ = ["Next", "Policy", "RoundEnd", "Rounds", "RoundsSink"]
@@ -99,6 +99,13 @@ class Policy:
         """Takes each text that passes unseen; None while `see` must look at it."""
         return _ignore
 
+    def note_texts(self, texts: list[str]) -> None:
+        """Take several texts that pass unseen together."""
+        note = self.note_text
+        if note is not None:
+            for text in texts:
+                note(text)
+
     @property
     def looks_for(self) -> re.Pattern[str] | None:
         """A text that has this in it does not pass unseen; None if any may."""
@@ -127,8 +134,20 @@ class Policy:
     def judge(self) -> None:
         """Raise BackendError if the answer fails the turn, after all of it was pushed."""
 
+    async def may_go_on(self) -> Stopped | None:
+        """Return how the answer ends now, when the policy has held it; None if it goes on."""
+        return None
+
     async def close(self) -> None:
         """Release what the policy holds, when no round follows, however the turn ended."""
+
+
+class _RoundCut(DeltaRefused):
+    """The answer ends here, although the model would go on: this passes every backend."""
+
+    def __init__(self, stop: Stopped) -> None:
+        super().__init__(OurFault("the answer was cut"))
+        self.stop = stop
 
 
 class Rounds:
@@ -159,6 +178,7 @@ class Rounds:
         self._reset()
 
     def _reset(self) -> None:
+        self._is_taken = _not_yet
         self._stop: Stopped | None = None
         self._usage: Usage | None = None
         self._has_spoken = False
@@ -167,8 +187,12 @@ class Rounds:
         self._slow: Sequence[Delta] | None = None  # waits for a thread, in `drained`
         self._checking: asyncio.Future[Sequence[Delta]] | None = None  # and is there now
         self._is_behind = False  # a push returned False, and `drained` was not awaited since
+        self._held_by: Policy | None = None  # who decides, in `drained`, whether it goes on
+        self._estimate: Usage | None = None  # what this round cost, if no upstream reported it
         self._passes_text = False  # the first batch of a round is always looked at
-        self._note_text: Callable[[str], object] | None = None
+        # Who counts texts that pass unseen, one by one and several at once.
+        self._notes: Sequence[Callable[[str], object]] = ()
+        self._batch_notes: Sequence[Callable[[list[str]], object]] = ()
         self._looks_for: re.Pattern[str] | None = None  # what is looked at all the same
 
     async def run(self) -> None:
@@ -229,12 +253,26 @@ class Rounds:
 
     @property
     def usage(self) -> Usage | None:
-        """What the round that has just ended cost, if its model has counted that."""
-        return self._usages[-1] if self._usages else None
+        """What the round that has just ended cost, if that is counted."""
+        return self._estimate or (self._usages[-1] if self._usages else None)
 
-    def amend_usage(self, usage: Usage) -> None:
-        """Take this as the cost of the round that has just ended."""
-        self._usages[-1] = usage
+    @property
+    def is_estimated(self) -> bool:
+        """Whether that was counted here, because no upstream has reported it."""
+        return self._estimate is not None
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the upstream may have worked in this round, and bill for that."""
+        return self._is_taken()
+
+    def note_estimate(self, usage: Usage) -> None:
+        """Take this as the cost of the round that has just ended and reported none."""
+        self._estimate = usage
+
+    def hold(self, policy: Policy) -> None:
+        """Let a policy decide, before more is taken of this round, whether it goes on."""
+        self._held_by = policy
 
     def blame(self, error: BackendError) -> None:
         """Report this error if the turn fails, instead of that of the last round."""
@@ -267,14 +305,18 @@ class Rounds:
         if ask.degraded:
             self._report(ask.degraded, is_said=False)
         self._sink.begin_round(plan, continues=self.continues)
+        self._is_taken = ask.is_taken
         try:
             await ask.run(self)
         except BackendError:
             await self._end_round()
             raise
+        except _RoundCut as cut:
+            self._stop = cut.stop
         await self._end_round()
 
     async def _end_round(self) -> None:
+        self._held_by = None
         if self._is_behind:
             await self.drained()
         self._usages.append(self._usage)
@@ -335,15 +377,16 @@ class Rounds:
             and type(batch[0]) is TextGrew
             and not (self._looks_for is not None and self._looks_for.search(batch[0].text))
         ):
-            if self._note_text is not None:
-                self._note_text(batch[0].text)
+            for note in self._notes:
+                note(batch[0].text)
         else:
             seen = self._look_at(batch)
             if seen is None:
+                self._is_behind = self._is_behind or self._held_by is not None
                 return not self._is_behind
             batch = seen
         try:
-            if self._sink.push(batch):
+            if self._sink.push(batch) and self._held_by is None:
                 return True
         except AntiphonError as error:
             raise DeltaRefused(error) from None
@@ -353,6 +396,8 @@ class Rounds:
     def _look_at(self, batch: Sequence[Delta]) -> Sequence[Delta] | None:
         """Return what is to be forwarded of a batch now; None if it is nothing."""
         assert self._slow is None, "drained() was not awaited"
+        if self._checking is not None:  # interrupted, and the policies are in a thread
+            raise DeltaRefused(OurFault("the turn was interrupted"))
         if self._passes_text and _TEXT.issuperset(map(type, batch)) and not self._has_mark(batch):
             return self._note_texts(batch)
         speaks = self._has_spoken or not batch or not _SILENT.issuperset(map(type, batch))
@@ -382,20 +427,18 @@ class Rounds:
 
     def _note_texts(self, batch: Sequence[Delta]) -> Sequence[Delta]:
         """Return texts that pass without a look at them."""
-        if self._note_text is not None:
-            for delta in batch:
-                if isinstance(delta, TextGrew):
-                    self._note_text(delta.text)
+        texts = [delta.text for delta in batch]  # type: ignore[union-attr] # all are texts
+        for note in self._batch_notes:
+            note(texts)
         return batch
 
     def _note_state(self) -> None:
         """Note whether the next text can pass without a look at it."""
         notes = [policy.note_text for policy in self._seeing]
         self._passes_text = self._has_spoken and None not in notes
-        heard = [note for note in notes if note is not None and note is not _ignore]
-        self._note_text = None
-        if heard:
-            self._note_text = heard[0] if len(heard) == 1 else partial(_call_all, heard)
+        heard = [one for one in self._seeing if one.note_text not in (None, _ignore)]
+        self._notes = tuple(filter(None, (one.note_text for one in heard)))
+        self._batch_notes = tuple(one.note_texts for one in heard)
         wanted = [policy.looks_for for policy in self._seeing if policy.looks_for is not None]
         self._looks_for = wanted[0] if wanted else None
         self._passes_text = self._passes_text and len(wanted) < 2
@@ -403,9 +446,13 @@ class Rounds:
     async def drained(self) -> None:
         """Wait until more can be taken."""
         self._is_behind = False
-        if self._slow is not None and await self._forward_checked():
-            return
-        await self._sink.drained()
+        if self._slow is None or not await self._forward_checked():
+            await self._sink.drained()
+        if self._held_by is not None:
+            policy, self._held_by = self._held_by, None
+            stop = await policy.may_go_on()
+            if stop is not None:
+                raise _RoundCut(stop)
 
     async def _forward_checked(self) -> bool:
         """Forward what waits for a thread when it is checked; return whether the sink keeps up.
@@ -459,7 +506,7 @@ class Rounds:
                 case Stopped():
                     self._stop = delta
                 case UsageKnown():
-                    self._usage = delta.usage
+                    self._usage = delta.usage if delta.has_output else None
                 case Degraded():
                     pass
                 case _:
@@ -475,9 +522,8 @@ class Rounds:
             raise DeltaRefused(error) from None
 
 
-def _call_all(notes: Sequence[Callable[[str], object]], text: str) -> None:
-    for note in notes:
-        note(text)
+def _not_yet() -> bool:
+    return False
 
 
 def _ignore(text: str) -> None:

@@ -15,12 +15,12 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.engine.run.ask_route import ask_route
-from antiphon.plans.estimate import BYTES_PER_TOKEN, estimate_tokens, estimate_usage
+from antiphon.engine.run.turn_charges import TurnCharges
+from antiphon.plans.estimate import BYTES_PER_TOKEN, estimate_tokens
 from antiphon.plans.plan import Plan
-from antiphon.protocol.deltas import Delta, Stopped, TextGrew, UsageKnown
+from antiphon.protocol.deltas import Delta, Stopped, TextGrew
 from antiphon.protocol.errors import BackendError, ContextOverflow
 from antiphon.protocol.items import Item
-from antiphon.protocol.response import Usage, add_usage
 from antiphon.protocol.tools import ToolPolicy
 from antiphon.routing.candidates import Route
 from antiphon.transport.aside import aside_if
@@ -53,18 +53,17 @@ _NOTES_SO_FAR: Final = "[Notes on the part of the conversation before this one.]
 
 
 class Summariser:
-    """Writes one summary. Knows afterwards what that cost and what was lost on the way.
+    """Writes one summary. Knows afterwards what was lost on the way.
 
-    `context` is how many tokens the model takes, if that is known.
+    `context` is how many tokens the model takes, if that is known; `charges` pay for it.
     """
 
-    def __init__(self, route: Route, plan: Plan, context: int | None) -> None:
-        self.usage = Usage()
-        self.is_estimated = False
+    def __init__(self, route: Route, plan: Plan, context: int | None, charges: TurnCharges) -> None:
         self._notes: list[str] = []
         self._route = route
         self._plan = plan
         self._context = context
+        self._charges = charges
         self._calls = 0
 
     @property
@@ -107,17 +106,9 @@ class Summariser:
         plan = _summary_plan(self._plan, items)
         answer = _Notes()
         with suppress(_TooLong):
-            await ask_route(self._route, plan, (), answer)
+            await ask_route(self._route, plan, (), answer, self._charges)
         self._notes += [note for note in answer.degraded if not note.startswith(_IRRELEVANT)]
-        await self._count(plan, answer.text, answer.usage)
         return self._judge(answer.text.strip()[:_MAX_SUMMARY], answer.reason)
-
-    async def _count(self, plan: Plan, text: str, usage: Usage | None) -> None:
-        if usage is None:
-            self.is_estimated = True
-            output = [{"type": "message", "content": text}]
-            usage = await aside_if(plan.is_large, estimate_usage, plan, output)
-        self.usage = add_usage(self.usage, usage)
 
     def _judge(self, text: str, reason: str | None) -> str:
         if reason is None:
@@ -142,7 +133,6 @@ class _Notes:
 
     def __init__(self) -> None:
         self.text = ""
-        self.usage: Usage | None = None
         self.reason: str | None = None
         self.degraded: list[str] = []
 
@@ -151,8 +141,6 @@ class _Notes:
             match delta:
                 case TextGrew():
                     self.text += delta.text
-                case UsageKnown():
-                    self.usage = delta.usage
                 case Stopped():
                     self.reason = delta.reason
                 case _:

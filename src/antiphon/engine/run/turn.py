@@ -27,7 +27,9 @@ from typing import Final, cast
 
 import msgspec
 
+from antiphon.accounts.loop_share import Way
 from antiphon.accounts.principal import Principal
+from antiphon.accounts.refusals import describe_refusal
 from antiphon.engine.keep.turn_log import Phase, TurnLog
 from antiphon.engine.prepare.context_size import ContextSize
 from antiphon.engine.prepare.format import FormatCheck
@@ -37,14 +39,16 @@ from antiphon.engine.run.ask_route import ask_route
 from antiphon.engine.run.rounds import Policy
 from antiphon.engine.run.sinks import NO_READER, EventSink, ReaderGone, show_all
 from antiphon.engine.run.truncate import Truncate
+from antiphon.engine.run.turn_charges import TurnCharges
 from antiphon.engine.services import TurnServices
 from antiphon.plans.assemble import Assembly
 from antiphon.plans.plan import Plan
-from antiphon.protocol.deltas import Degraded, Delta
+from antiphon.protocol.deltas import Degraded, Delta, Stopped
 from antiphon.protocol.errors import (
     AntiphonError,
     BackendError,
     ContextOverflow,
+    LimitReached,
     OurFault,
     ResponseDeleted,
     StoreUnavailable,
@@ -64,6 +68,8 @@ _log = logging.getLogger(__name__)
 _TOO_MANY: Final = 429
 _BROKEN: Final = "the gateway broke; this is our fault"
 _OPEN: Final = Phase.OPEN
+# While owners share the event loop: what a model has sent is handled in pieces of this many.
+_BATCHES_IN_A_TURN: Final = 4
 _CANCELLED: Final = "the response was cancelled"
 
 
@@ -86,6 +92,8 @@ class TurnInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What ties the turn to those before it."""
     policies: Sequence[Policy] = ()
     """How the model is asked, the outermost first; they belong to this turn alone."""
+    charges: TurnCharges
+    """Who pays for it."""
     plan: Plan
     context: Sequence[Item]
     """The items of earlier turns and its own, as they are remembered."""
@@ -119,7 +127,10 @@ class Turn:
         self.ended: Response | None = None
         """The response as it ended, once it has."""
         self.plan = inputs.plan
+        self.charges = inputs.charges
+        """What it has used, and what that costs."""
         self._services = services
+        self._share = services.share
         self._inputs = inputs
         self._response = inputs.response
         self._builder = builder
@@ -131,6 +142,10 @@ class Turn:
         self._store_error: StoreUnavailable | None = None
         self._assembly = Assembly(inputs.plan, builder, reserve=self.hold.reserve_output)
         self._is_ending = False
+        # Whether the log did not want more when something was posted last. Else a caller of
+        # `drained` waits for the event loop only.
+        self._is_behind = True
+        self._batches = 0
         self.streams_overflow = True
         """Whether a stream that was asked for reports a context that is too long."""
         self.on_end: Callable[[Response], Awaitable[None]] | None = None
@@ -156,6 +171,8 @@ class Turn:
     async def run(self, sink: EventSink) -> None:
         """Run the turn; show its events to the sink. `ended` is the response afterwards."""
         self._turn_log.sink = sink
+        if self._share.is_paced:
+            self._turn_log.way = Way.of_this_task()
         try:
             await self._run(self._foreground())
         finally:
@@ -228,6 +245,8 @@ class Turn:
     async def _background(self) -> None:
         if self.interruption is not None:
             raise self.interruption
+        if self._share.is_paced:
+            await self._share.turn(self.owner)
         self._turn_log.post(self._builder.go_on())
         await self.drained()  # a turn that others run now, or that was cancelled, ends here
         await self._ask()
@@ -237,15 +256,21 @@ class Turn:
         policies = list(inputs.policies)
         if inputs.may_shorten:
             policies.insert(0, Truncate(self._note_shorter))
-        await ask_route(
-            inputs.route,
-            self.plan,
-            policies,
-            self,
-            session=inputs.session,
-            listener=self,
-            is_strict=inputs.is_strict,
-        )
+        try:
+            await ask_route(
+                inputs.route,
+                self.plan,
+                policies,
+                self,
+                self.charges,
+                session=inputs.session,
+                listener=self,
+                is_strict=inputs.is_strict,
+            )
+        except LimitReached:
+            if not self._turn_log.has_begun:
+                raise
+            self.push([Stopped("length")])  # with all that there is by now
         if self._turn_log.is_cancelled:
             raise TurnCancelled(_CANCELLED)
 
@@ -254,14 +279,29 @@ class Turn:
 
     def push(self, batch: Sequence[Delta]) -> bool:
         """Take what the model has produced; return whether more may follow before `drained`."""
-        log = self._turn_log
+        log, share = self._turn_log, self._share
         if log.phase is _OPEN:
-            return log.post(self._assembly.feed(batch))
+            self._is_behind = not log.post(self._assembly.feed(batch))
+            return not (self._is_behind or (share.is_paced and self._is_its_turn_over()))
+        self._is_behind = True
         return log.post(self._builder.start() + self._assembly.feed(batch))
 
+    def _is_its_turn_over(self) -> bool:
+        """Return whether other owners may be next; a few batches are handled in one turn."""
+        self._batches += 1
+        return self._batches >= _BATCHES_IN_A_TURN and self._share.is_ahead(self.owner)
+
     async def drained(self) -> None:
-        """Wait until what was pushed is durable and the reader has room for more."""
-        await self._turn_log.settled()
+        """Wait until what was pushed is durable and the reader has room for more.
+
+        And, if other owners wait for the event loop, until it is this owner's turn.
+        """
+        if self._share.is_paced:
+            await self._turn_log.opened()
+            await self._share.turn(self.owner)
+            self._batches = 0
+        if self._is_behind:
+            await self._turn_log.settled()
         if self._turn_log.is_cancelled:
             raise TurnCancelled(_CANCELLED)
 
@@ -270,6 +310,8 @@ class Turn:
         self._turn_log.post(self._assembly.begin_round(plan, continues=continues))
         if self._turn_log.may_begin_early:
             self._turn_log.begin_early(self._builder.start())
+        else:
+            self._turn_log.end_way()  # from here on it may take long
 
     def note_served(self, candidate: Candidate) -> None:
         """Note that this deployment is asked from here on."""
@@ -298,7 +340,18 @@ class Turn:
     # Where they go, and how it ends.
 
     async def _run(self, work: Coroutine[object, object, None]) -> None:
-        """Do the work of the turn, then store and show its end."""
+        """Do the work of the turn, then store and show its end. Whatever happens, it is paid."""
+        try:
+            await self._work(work)
+        finally:
+            await self._settle()
+
+    async def _settle(self) -> None:
+        """Write what no end of the turn has written of its charges."""
+        if not self.charges.is_settled:
+            await asyncio.shield(self.charges.close())
+
+    async def _work(self, work: Coroutine[object, object, None]) -> None:
         trouble: AntiphonError | None = None
         self._turn_log.alarm = partial(self._hear, asyncio.current_task())
         try:
@@ -319,6 +372,10 @@ class Turn:
         last = await asyncio.shield(self._conclude(trouble))
         if self.on_end is not None and self.ended is not None:
             await self.on_end(self.ended)
+        # Before the end is shown: a client may leave as soon as it has that.
+        await self._settle()
+        if self._share.is_paced:
+            await self._share.turn(self.owner)
         await show_all(self._turn_log.sink, last)
 
     async def _let_go(self) -> None:
@@ -394,6 +451,8 @@ class Turn:
     async def _conclude(self, error: AntiphonError | None) -> list[Event]:
         """Return the last events, once they are durable."""
         try:
+            if self._share.is_paced:
+                await self._share.turn(self.owner)
             await self._turn_log.stop()
             return await (self._finish() if error is None else self._fail(error))
         except BackendError as fault:
@@ -444,7 +503,8 @@ class Turn:
     async def _end(self, events: list[Event]) -> list[Event]:
         """Make the terminal response durable; if that fails, end with that failure."""
         response = cast(TerminalEvent, events[-1]).response
-        entries = self._services.notify(self.owner, response)
+        settled = self.charges.entries()
+        entries = [*self._services.notify(self.owner, response), *settled]
         output = keep_states(response.output, self._builder.states)
         kept = msgspec.structs.replace(response, output=output)
         try:
@@ -454,6 +514,8 @@ class Turn:
                 self._store_error = error.with_traceback(None)
             events, response = self._take_back(events, error)
         else:
+            if self._turn_log.keeps_entries:
+                self.charges.note_written(settled)
             self._inputs.remember(kept)
             if self._inputs.carry is not None:
                 await self._inputs.carry(response, self._builder.states)
@@ -481,8 +543,13 @@ class Turn:
         self._turn_log.defer_end(events, cast(TerminalEvent, events[-1]).response)
 
     async def _count(self) -> None:
-        if self._response.usage is None:
-            await self._inputs.size.run(self._assembly.estimate_usage)
+        """State what the turn has used: the sum of its charges."""
+        charges = self.charges
+        if charges.refused is not None:
+            why = describe_refusal(charges.refused)
+            self._builder.feed(Degraded(f"max_output_tokens: the answer ends early: {why}"))
+        self._builder.note_usage(charges.usage, is_estimated=charges.basis != "reported")
+        self._builder.note_cost(charges.cost, charges.budget)
 
 
 def _failure(error: AntiphonError) -> Failure:

@@ -89,6 +89,8 @@ from antiphon.protocol.machines.whole_items import unfold
 from antiphon.protocol.response import (
     MOST_NOTES,
     Attempt,
+    BudgetNote,
+    CostNote,
     Failure,
     IncompleteDetails,
     Notes,
@@ -357,6 +359,20 @@ class ResponseBuilder:
         notes = self._response.antiphon or Notes()
         self._response.antiphon = msgspec.structs.replace(notes, usage="estimated")
         self._response.usage = usage
+
+    def note_usage(self, usage: Usage, *, is_estimated: bool) -> None:
+        """Take what the whole response has used."""
+        if is_estimated:
+            self.note_estimate(usage)
+        else:
+            self._response.usage = usage
+
+    def note_cost(self, cost: CostNote | None, budget: BudgetNote | None) -> None:
+        """Note what the response has cost, and which limit has ended it, if one did."""
+        if cost is None and budget is None:
+            return
+        notes = self._response.antiphon or Notes()
+        self._response.antiphon = msgspec.structs.replace(notes, cost=cost, budget=budget)
 
     def note_attempt(self, attempt: Attempt) -> None:
         """Note how a deployment that was asked has answered or failed."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from antiphon.accounts.runs import read_run
 from antiphon.engine.prepare.context_size import ContextSize
 from antiphon.engine.prepare.count import count_tokens
 from antiphon.engine.prepare.history import conversation_of
@@ -25,7 +26,7 @@ from antiphon.protocol.items import item_type
 from antiphon.protocol.request import CreateResponse
 from antiphon.server.api.body import read_create, read_data
 from antiphon.server.api.pages import as_listed
-from antiphon.server.app import Call, Route, note_degraded
+from antiphon.server.app import Call, Route, note_degraded, note_limits
 from antiphon.store.base import Size
 
 __all__ = ["ROUTES"]
@@ -39,42 +40,53 @@ async def compact(call: Call) -> web.StreamResponse:
         raise InvalidRequest("model is missing", code="missing_required_parameter", param="model")
     if engine.sealer is None:
         raise NotBuilt(f"nothing can be compacted here: {HOW_TO}")
-    with call.app.room_for_turn():
+    async with call.app.room_for_turn(call.owner):
         turn = await _begin(call, request)
         call.entry.model, call.entry.upstream = turn.model, turn.served_by.provider
         route = await engine.catalog.route(request.model)
         with call.app.running(turn):
             try:
                 done = await compaction.compact(
-                    route, turn.plan, call.owner, engine.sealer, engine.mint
+                    route, turn.plan, call.owner, engine.sealer, engine.mint, turn.charges
                 )
             except asyncio.CancelledError:
                 if turn.interruption is None:
                     raise
                 raise turn.interruption from None
+            finally:
+                await asyncio.shield(turn.charges.close())
     call.entry.note_usage(done.usage)
     if call.is_strict:
         refuse_degraded(done.degraded)
     body: dict[str, Any] = {
-        "id": engine.mint("resp"),
+        "id": turn.response_id,
         "object": "response.compaction",
         "created_at": engine.now(),
         "output": [as_listed(item) for item in done.output],
         "usage": done.usage,
     }
-    return _answer(call, body, [*turn.degraded, *done.degraded], is_estimated=done.is_estimated)
+    notes: dict[str, Any] = {"usage": "estimated"} if done.is_estimated else {}
+    if turn.charges.cost is not None:
+        notes["cost"] = turn.charges.cost
+    if notes:
+        body["antiphon"] = notes
+    answer = _answer(call, body, [*turn.degraded, *done.degraded])
+    note_limits(answer, turn.charges)
+    return answer
 
 
 async def input_tokens(call: Call) -> web.StreamResponse:
     """Answer with the number of tokens that this request would send to the model."""
     engine = call.app.engine
     request = await _read(call)
-    with call.app.room_for_turn():
+    async with call.app.room_for_turn(call.owner):
         turn = await _begin(call, request)
         route = await engine.catalog.route(request.model)
         count = await count_tokens(route.first.backend, turn.plan)
     body: dict[str, Any] = {"object": "response.input_tokens", "input_tokens": count.tokens}
-    return _answer(call, body, turn.degraded, is_estimated=count.is_estimated)
+    if count.is_estimated:
+        body["antiphon"] = {"usage": "estimated"}
+    return _answer(call, body, turn.degraded)
 
 
 async def _begin(call: Call, request: CreateResponse) -> Turn:
@@ -82,6 +94,7 @@ async def _begin(call: Call, request: CreateResponse) -> Turn:
         request,
         call.principal,
         strict=call.is_strict,
+        run=read_run(call.request.headers),
         hold=call.held,
         body_bytes=len(await read_data(call)),
     )
@@ -117,11 +130,7 @@ async def _read(call: Call) -> CreateResponse:
     return request
 
 
-def _answer(
-    call: Call, body: dict[str, Any], degraded: Sequence[str], *, is_estimated: bool
-) -> web.Response:
-    if is_estimated:
-        body["antiphon"] = {"usage": "estimated"}
+def _answer(call: Call, body: dict[str, Any], degraded: Sequence[str]) -> web.Response:
     answer = call.json(msgspec.json.encode(body))
     note_degraded(answer, degraded)
     return answer

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from antiphon.protocol.errors import Forbidden, NotFound, Overloaded, PeerFault
+from antiphon.protocol.errors import NotFound, Overloaded, PeerFault
 from antiphon.server.api.front_page import front_facts, front_page
 from antiphon.server.api.openapi import describe
 from antiphon.server.app import App, Call, Route
@@ -60,13 +60,8 @@ async def readyz(call: Call) -> web.StreamResponse:
 
 
 async def metrics(call: Call) -> web.StreamResponse:
-    """Return the counts, unless other owners share this gateway: they count all owners."""
-    if call.app.origins.is_keyless and call.key_id is None:
-        return _counts(call.app)
-    raise Forbidden(
-        "a key does not open the metrics of the whole gateway; set metrics_port, and they are "
-        "served on a port of their own"
-    )
+    """Return the counts of all owners. `roles` decides who may read them."""
+    return _counts(call.app)
 
 
 async def answer_scrape(app: App, request: web.BaseRequest) -> web.StreamResponse:

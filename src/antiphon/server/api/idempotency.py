@@ -35,6 +35,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from antiphon.accounts.principal import Principal
 from antiphon.engine.engine import Engine
 from antiphon.engine.run.sinks import EventSink
 from antiphon.protocol.errors import Conflict, StoreUnavailable
@@ -198,7 +199,7 @@ class Idempotency:
 
     async def admit(
         self,
-        owner: str,
+        principal: Principal,
         headers: Mapping[str, str],
         data: bytes,
         request: CreateResponse,
@@ -215,12 +216,12 @@ class Idempotency:
             return Admission(self, None, None)
         digest = await digest_of(path, data)
         ask = _Ask(
-            owner=owner,
+            owner=principal.owner,
             token=f"auto:{digest.hex()}" if key is None else f"key:{key}",
             digest=digest,
             is_retry=bool(retries),
             has_key=key is not None,
-            is_stored=request.store is not False,
+            is_stored=request.store is not False and not principal.never_store,
         )
         if not ask.is_stored:
             return await self._by_memory(ask, guard)

@@ -57,7 +57,7 @@ async def _count(call: Call, asked: MessagesAsked) -> web.StreamResponse:
     engine, request = call.app.engine, asked.request
     request.stream = request.generate = None
     request.store = False
-    with call.app.room_for_turn():
+    async with call.app.room_for_turn(call.owner):
         turn = await engine.begin(
             request,
             call.principal,

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 from aiohttp import web
 
+from antiphon.accounts.principal import check_model
 from antiphon.models.facts import ModelInfo
 from antiphon.protocol.errors import NotFound
 from antiphon.server.api.codex import codex_entries
@@ -25,9 +26,9 @@ _ANTHROPIC: Final = "anthropic-version"
 
 
 async def list_models(call: Call) -> web.StreamResponse:
-    """Return every model of every provider."""
+    """Return every model of every provider that the caller may ask for."""
     catalog = call.app.engine.catalog
-    models = await catalog.models()
+    models = [one for one in await catalog.models() if call.principal.may_ask(one.id)]
     if _ANTHROPIC in call.request.headers:
         return call.json(msgspec.json.encode(messages_list(models)))
     body = {
@@ -40,6 +41,7 @@ async def list_models(call: Call) -> web.StreamResponse:
 
 async def retrieve(call: Call) -> web.StreamResponse:
     """Return one model."""
+    check_model(call.principal, call.path_id)
     for model in await call.app.engine.catalog.models():
         if model.id == call.path_id:
             write = messages_entry if _ANTHROPIC in call.request.headers else _as_object

@@ -10,6 +10,7 @@ import msgspec
 from antiphon.protocol.events import EVENT_CLASSES
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
+from antiphon.protocol.times import ResponseTimes
 from antiphon.server.api.openapi_containers import CONTAINER_TYPES, container_paths
 from antiphon.server.api.openapi_files import FILE_TYPES, file_paths
 from antiphon.server.api.openapi_operations import (
@@ -19,6 +20,11 @@ from antiphon.server.api.openapi_operations import (
     body_of,
     in_path,
     operation,
+)
+from antiphon.server.api.openapi_organization import (
+    ORGANIZATION_SCHEMAS,
+    ORGANIZATION_TYPES,
+    organization_paths,
 )
 from antiphon.version import __version__
 
@@ -30,7 +36,15 @@ def describe() -> dict[str, Any]:
     """Return the OpenAPI document."""
     events = EVENT_CLASSES.values()
     _, schemas = msgspec.json.schema_components(
-        [CreateResponse, Response, *FILE_TYPES, *CONTAINER_TYPES, *events],
+        [
+            CreateResponse,
+            Response,
+            ResponseTimes,
+            *FILE_TYPES,
+            *CONTAINER_TYPES,
+            *ORGANIZATION_TYPES,
+            *events,
+        ],
         ref_template=f"{REF}{{name}}",
     )
     for schema in schemas.values():
@@ -43,7 +57,7 @@ def describe() -> dict[str, Any]:
         "info": {"title": "antiphon", "version": __version__, "license": {"name": "Apache-2.0"}},
         "servers": [{"url": "/"}],
         "components": {
-            "schemas": schemas | _SCHEMAS,
+            "schemas": schemas | _SCHEMAS | ORGANIZATION_SCHEMAS,
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
@@ -176,6 +190,10 @@ def _paths() -> dict[str, Any]:
             "parameters": [in_path("id"), *PAGE],
             "get": operation("List the items a response was given", "ItemList"),
         },
+        "/v1/responses/{id}/antiphon/times": {
+            "parameters": [in_path("id")],
+            "get": operation("When its events were written", "ResponseTimes"),
+        },
         "/v1/responses/compact": {
             "post": operation("Make a context short", "Compaction", takes="CreateResponse")
         },
@@ -189,6 +207,7 @@ def _paths() -> dict[str, Any]:
         **_conversation_paths(),
         **file_paths(),
         **container_paths(),
+        **organization_paths(),
         "/v1/chat/completions": {
             "post": operation("Chat completions, as JSON or as a stream of chunks")
             | body_of({"required": ["messages"], "properties": {"messages": {"type": "array"}}})

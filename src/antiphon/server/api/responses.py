@@ -10,6 +10,8 @@ from aiohttp import web
 from antiphon.protocol.codec import encode_response
 from antiphon.protocol.errors import InvalidRequest, ResponseDeleted, no_response
 from antiphon.protocol.includes import Hidden, hidden_in_stream
+from antiphon.protocol.machines.log import packed_at
+from antiphon.protocol.times import ResponseTimes, TimedBatch
 from antiphon.server.api.pages import cut_page, read_include, read_page_query
 from antiphon.server.api.turns import answer_turn, stream_log
 from antiphon.server.app import Call, Route
@@ -42,6 +44,24 @@ async def retrieve(call: Call) -> web.StreamResponse:
     agent = call.request.headers.get("User-Agent", "")
     encoder = ResponsesEncoder(dialect, agent, hidden_in_stream(response.tools, include))
     return await stream_log(call, call.path_id, encoder, after)
+
+
+async def times(call: Call) -> web.StreamResponse:
+    """Return when the events of a response were written, batch by batch."""
+    store = call.app.engine.store
+    # The log repeats the output: what is reserved for that is kept while it is read.
+    response = await store.get(call.owner, call.path_id, admit=call.reserve_read())
+    log = response and await store.read_log(call.owner, call.path_id)
+    if not log:
+        raise no_response(call.path_id)
+    batches = [
+        TimedBatch(first=batch.first, last=batch.last, ms=packed_at(batch.body))
+        for batch in (log.batches if log.is_kept else ())
+    ]
+    found = ResponseTimes(
+        response_id=log.response.id, created_at=log.response.created_at, batches=batches
+    )
+    return call.json(msgspec.json.encode(found))
 
 
 async def cancel(call: Call) -> web.StreamResponse:
@@ -95,4 +115,5 @@ ROUTES: Final = [
     Route("DELETE", _RESPONSE, delete),
     Route("GET", f"{_RESPONSE}/input_items", input_items),
     Route("POST", f"{_RESPONSE}/cancel", cancel),
+    Route("GET", f"{_RESPONSE}/antiphon/times", times),
 ]

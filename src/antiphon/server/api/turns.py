@@ -14,6 +14,7 @@ from functools import partial
 
 from aiohttp import web
 
+from antiphon.accounts.runs import read_run
 from antiphon.engine.keep.recovery import keep_request
 from antiphon.engine.prepare.tool_secrets import hide_secrets
 from antiphon.engine.run.sinks import show_all
@@ -49,14 +50,16 @@ async def answer_turn(call: Call, door: Door) -> web.StreamResponse:
 async def _answer(call: Call, door: Door, asked: Asked) -> web.StreamResponse:
     app, headers, request = call.app, call.request.headers, asked.request
     data = await read_data(call)
-    guard = partial(app.keys.guarding, call.key_id)
-    admitted = app.idempotency.admit(call.owner, headers, data, request, guard, call.entry.route)
+    guard = partial(app.keys.guarding, call.principal)
+    admitted = app.idempotency.admit(
+        call.principal, headers, data, request, guard, call.entry.route
+    )
     async with await admitted as admission:
         if admission.prior is not None:
             return await _repeat(call, asked, admission.prior)
         if request.background:
             return await _run_in_background(call, asked, admission)
-        with app.room_for_turn():
+        async with app.room_for_turn(call.owner):
             turn = await _begin(call, asked, admission)
             turn.streams_overflow = door.streams_overflow
             with app.running(turn), noting(call.entry, turn):
@@ -89,6 +92,7 @@ async def _begin(call: Call, asked: Asked, admission: Admission) -> Turn:
         strict=call.is_strict,
         response_id=admission.response_id,
         session=call.request.headers.get(SESSION_HEADER),
+        run=read_run(call.request.headers),
         carries_state=call.app.doors.keep_state and not asked.returns_state,
         returns_items=asked.returns_items,
         carries_items=call.app.doors.keep_state,
@@ -99,10 +103,12 @@ async def _begin(call: Call, asked: Asked, admission: Admission) -> Turn:
 
 async def _run_in_background(call: Call, asked: Asked, admission: Admission) -> web.StreamResponse:
     background = call.app.engine.background
-    with background.room():
+    with background.room(call.owner):
         turn = await _begin(call, asked, admission)
         body = hide_secrets(await read_data(call), call.owner, call.app.engine.sealer)
-        kept = keep_request(body, is_strict=call.is_strict)
+        kept = keep_request(
+            body, call.principal, read_run(call.request.headers), is_strict=call.is_strict
+        )
         call.entry.note_turn(turn)
         response = await background.submit(turn, kept)
         call.entry.note_end(response)

@@ -109,7 +109,14 @@ async def complete(call: Call) -> web.StreamResponse:
             if upload.status == "completed":
                 return replayed(answer_object(call, await _shown(call, upload)))
     _check_pending(upload)
-    blob = await _join(call, upload, body)
+    try:
+        blob = await _join(call, upload, body)
+    except InvalidRequest:
+        # The parts are gone if another request has completed the upload meanwhile.
+        done = await _find(call, upload.id)
+        if once is None or done.status != "completed":
+            raise
+        return replayed(answer_object(call, await _shown(call, done)))
     now = call.app.engine.now()
     file = StoredFile(
         id=file_id(call.app.engine.mint),
@@ -119,13 +126,13 @@ async def complete(call: Call) -> web.StreamResponse:
         expires_at=expiry_of(upload.purpose, now, upload.file_expires_after),
         blob=blob,
     )
-    done = await _files(call).complete_upload(call.owner, upload.id, file, now)
-    if done is None:
-        done = await _find(call, upload.id)
-        if once is None or done.status != "completed":
-            raise _not_pending(done)
-        return replayed(answer_object(call, await _shown(call, done)))
-    return answer_object(call, await _shown(call, done))
+    made = await _files(call).complete_upload(call.owner, upload.id, file, now)
+    if made is not None:
+        return answer_object(call, await _shown(call, made))
+    done = await _find(call, upload.id)
+    if once is None or done.status != "completed":
+        raise _not_pending(done)
+    return replayed(answer_object(call, await _shown(call, done)))
 
 
 async def cancel(call: Call) -> web.StreamResponse:

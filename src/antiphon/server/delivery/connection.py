@@ -45,8 +45,10 @@ class _Connection(RequestHandler):
         super().connection_made(transport)
         # Kept apart from aiohttp's own, which is gone as soon as the connection is closing.
         self._wire = cast(asyncio.Transport, transport)
-        # We are told to pause as soon as anything is left in the buffer.
-        self._wire.set_write_buffer_limits(high=0)
+        # We are told to pause as soon as anything is left in the buffer. The transport of TLS
+        # would take 0 to mean that it is always full.
+        is_secure = transport.get_extra_info("sslcontext") is not None
+        self._wire.set_write_buffer_limits(high=1 if is_secure else 0, low=0)
         limit_kernel_buffer(self._wire, self._limits.write_buffer_bytes)
 
     def pause_writing(self) -> None:

@@ -21,6 +21,8 @@ from typing import Final
 
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from antiphon.accounts.loop_share import Way
+from antiphon.accounts.runs import read_run
 from antiphon.engine.budget import COPIES, Hold
 from antiphon.engine.run.turn import Turn
 from antiphon.protocol.errors import AntiphonError, BodyTooLarge, CallerError, InvalidRequest
@@ -265,15 +267,20 @@ class _Socket:
     async def _answer(self, lane: Lane, data: bytes, hold: Hold) -> None:
         """Run the turn that a frame asks for; report what is wrong if that is impossible."""
         previous: object = None
+        way: Way | None = None
         entry = start_entry(self._request_id, "WEBSOCKET", _PATH)
+        self._app.watcher.begin(self._request.headers)
         try:
             is_large = len(data) > self._app.limits.parse_on_loop_bytes
             body = await aside_if(is_large, read_create, data)
             previous = body.get("previous_response_id")
             request = await aside_if(is_large, read_turn, body, len(data))
             recall = Recall(self._shelf)
-            principal = await self._app.principal_of(self._request)
-            with self._app.room_for_turn():
+            principal = await self._app.principal_of(self._request, _PATH)
+            share = self._app.engine.share
+            if share.note(principal.owner):
+                way = await share.enter(principal.owner)
+            async with self._app.room_for_turn(principal.owner):
                 lane.turn = await self._app.engine.begin(
                     request,
                     principal,
@@ -281,6 +288,7 @@ class _Socket:
                     recall=recall,
                     over_socket=True,
                     session=self._request.headers.get(SESSION_HEADER),
+                    run=read_run(self._request.headers),
                     hold=hold,
                     body_bytes=len(data),
                 )
@@ -298,8 +306,10 @@ class _Socket:
             entry.status, entry.error = refusal.status, refusal.code or refusal.type
             await self._refuse(refusal, lane.stream_id)
         finally:
+            if way is not None:
+                way.end()
             lane.turn = None
-            log_request(entry)
+            self._app.end_entry(entry)
 
     async def _run(
         self,

@@ -12,11 +12,12 @@
 
 One module per facet, and each database has a module of the same name. Those of files, containers
 and skills are written once for both databases, in `store.sql`. `Store` joins them. A new facet
-(ledger, reports) gets a module here, one in each store, and its tests in the common behaviour
+(reports) gets a module here, one in each store, and its tests in the common behaviour
 suite. Callers should name the facet that they use. The methods are documented here; an
 implementation adds only what is special about it.
 """
 
+from antiphon.store.base.audit import Audit, AuditEntry, AuditQuery, AuditRecord
 from antiphon.store.base.blobs import Blob, BlobGone, Blobs, BlobWriter
 from antiphon.store.base.claims import Claim, ClaimRequest, Claims
 from antiphon.store.base.containers import Container, ContainerFile, Containers
@@ -24,10 +25,12 @@ from antiphon.store.base.conversations import Conversation, Conversations, ItemP
 from antiphon.store.base.entries import Entry
 from antiphon.store.base.files import Files, StoredFile, Upload, UploadPart
 from antiphon.store.base.history import MAX_DEPTH, Admit, Histories, History, Size
-from antiphon.store.base.keys import KeyRecord, Keys
+from antiphon.store.base.keys import Access, KeyChange, KeyRecord, Keys
+from antiphon.store.base.ledger import Ledger, Settlement
 from antiphon.store.base.log import Batch, Log, Logs
 from antiphon.store.base.native_states import NativeStates
 from antiphon.store.base.notices import Notice, Notices
+from antiphon.store.base.projects import Project, ProjectChange, Projects
 from antiphon.store.base.skills import Skill, Skills, SkillVersion
 from antiphon.store.base.store import Store
 from antiphon.store.base.tool_calls import Intent, ToolCalls
@@ -36,7 +39,12 @@ from antiphon.store.base.writers import Orphan, Writers
 
 __all__ = [
     "MAX_DEPTH",
+    "Access",
     "Admit",
+    "Audit",
+    "AuditEntry",
+    "AuditQuery",
+    "AuditRecord",
     "Batch",
     "Blob",
     "BlobGone",
@@ -56,14 +64,20 @@ __all__ = [
     "History",
     "Intent",
     "ItemPage",
+    "KeyChange",
     "KeyRecord",
     "Keys",
+    "Ledger",
     "Log",
     "Logs",
     "NativeStates",
     "Notice",
     "Notices",
     "Orphan",
+    "Project",
+    "ProjectChange",
+    "Projects",
+    "Settlement",
     "Size",
     "Skill",
     "SkillVersion",

@@ -50,6 +50,13 @@ class Logs(Protocol):
         """Return every batch that has an event after the sequence number `after`, in order."""
         ...
 
+    async def sweep_logs(self, before: int, limit: int) -> int:
+        """Remove the logs of responses that have ended and were created before this time.
+
+        At most `limit`; return how many. The responses stay: their events follow from them.
+        """
+        ...
+
     async def wait(self, response_id: str, seconds: float) -> None:
         """Return when the response may have changed, after `seconds` at the latest.
 

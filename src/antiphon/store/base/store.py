@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from antiphon.store.base.audit import Audit
 from antiphon.store.base.blobs import Blobs
 from antiphon.store.base.claims import Claims
 from antiphon.store.base.containers import Containers
@@ -12,14 +13,17 @@ from antiphon.store.base.conversations import Conversations
 from antiphon.store.base.files import Files
 from antiphon.store.base.history import Histories
 from antiphon.store.base.keys import Keys
+from antiphon.store.base.ledger import Ledger
 from antiphon.store.base.log import Logs
 from antiphon.store.base.native_states import NativeStates
 from antiphon.store.base.notices import Notices
+from antiphon.store.base.projects import Projects
 from antiphon.store.base.skills import Skills
 from antiphon.store.base.tool_calls import ToolCalls
 from antiphon.store.base.turns import Turns
 from antiphon.store.base.vector_stores import VectorStores
 from antiphon.store.base.writers import Writers
+from antiphon.store.pulse import Pulse
 
 __all__ = ["Store", "sweep_in_steps"]
 
@@ -53,6 +57,11 @@ class Store(Turns, Logs, Histories, Writers, Keys, Protocol):
         ...
 
     @property
+    def ledger(self) -> Ledger:
+        """What every call of an upstream cost, and how much may be spent."""
+        ...
+
+    @property
     def blobs(self) -> Blobs:
         """The contents of files."""
         ...
@@ -75,6 +84,21 @@ class Store(Turns, Logs, Histories, Writers, Keys, Protocol):
     @property
     def vector_stores(self) -> VectorStores:
         """Files made searchable. `files.sweep` empties those that have expired."""
+        ...
+
+    @property
+    def projects(self) -> Projects:
+        """Those who own data."""
+        ...
+
+    @property
+    def audit(self) -> Audit:
+        """Who changed what in the administration."""
+        ...
+
+    @property
+    def pulse(self) -> Pulse:
+        """How its commits went; a store that makes none has counted none."""
         ...
 
     async def sweep(self, before: int, claims_before: int) -> int:

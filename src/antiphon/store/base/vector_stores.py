@@ -180,6 +180,10 @@ class VectorStores(Protocol):
         """Why files cannot be searched here; None if they can. Changes raise it, too."""
         ...
 
+    async def engine(self) -> str:
+        """Return what compares vectors here, for a report to the operator."""
+        ...
+
     async def add(
         self,
         owner: str,

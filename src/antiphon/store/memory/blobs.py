@@ -109,6 +109,14 @@ class MemoryBlobs:
             self.remove(owner, blob)
         return len(old)
 
+    def count_of(self, owner: str) -> dict[str, int]:
+        """Return how many rows an owner has, by table."""
+        return {"blobs": sum(kept.owner == owner for kept in self._blobs.values())}
+
+    def forget_owner(self, owner: str) -> None:
+        """Remove all rows of an owner."""
+        self.remove(owner, *[name for name, kept in self._blobs.items() if kept.owner == owner])
+
     def clear(self) -> None:
         """Remove everything."""
         self._blobs.clear()

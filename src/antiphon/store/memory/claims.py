@@ -12,11 +12,15 @@ _Key = tuple[str, str]
 
 
 class MemoryClaims:
-    """See `Claims` for what the methods do. Their holder lives as long as this store."""
+    """See `Claims` for what the methods do. Their holder lives as long as this store.
 
-    def __init__(self, check_open: Callable[[], None], room: int) -> None:
+    `table` is their name in the counts of a purge.
+    """
+
+    def __init__(self, check_open: Callable[[], None], room: int, *, table: str = "claims") -> None:
         self._check_open = check_open
         self._room = room
+        self._table = table
         self._claims: dict[_Key, Claim] = {}
         self._tokens: dict[_Key, set[str]] = {}
 
@@ -58,6 +62,15 @@ class MemoryClaims:
     def sweep(self, before: int) -> None:
         """Remove claims that were made before this time."""
         for key in [key for key, claim in self._claims.items() if claim.created_at < before]:
+            self._forget(key)
+
+    def count_of(self, owner: str) -> dict[str, int]:
+        """Return how many rows an owner has, by table."""
+        return {self._table: sum(name == owner for name, _ in self._claims)}
+
+    def forget_owner(self, owner: str) -> None:
+        """Remove all rows of an owner."""
+        for key in [key for key in self._claims if key[0] == owner]:
             self._forget(key)
 
     def clear(self) -> None:

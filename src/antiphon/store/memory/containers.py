@@ -129,6 +129,17 @@ class MemoryContainers:
             self._files.pop((owner, one.id), None)
         return max(len(expired[:limit]), len(old))
 
+    def count_of(self, owner: str) -> dict[str, int]:
+        """Return how many rows an owner has, by table."""
+        files = sum(len(files) for (name, _), files in self._files.items() if name == owner)
+        return {"containers": len(self._containers.of(owner)), "container_files": files}
+
+    def forget_owner(self, owner: str) -> None:
+        """Remove all rows of an owner."""
+        self._containers.forget_owner(owner)
+        for key in [key for key in self._files if key[0] == owner]:
+            del self._files[key]
+
     def clear(self) -> None:
         """Remove everything."""
         self._containers.clear()

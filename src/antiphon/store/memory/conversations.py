@@ -208,6 +208,19 @@ class MemoryConversations:
             return None
         return decode_item(max(holders, key=lambda kept: kept.number).items[item_id])
 
+    def count_of(self, owner: str) -> dict[str, int]:
+        """Return how many rows an owner has, by table."""
+        mine = [kept for (name, _), kept in self._conversations.items() if name == owner]
+        items = sum(len(kept.items) for kept in mine)
+        return {"conversations": len(mine), "conversation_items": items}
+
+    def forget_owner(self, owner: str) -> None:
+        """Remove all rows of an owner."""
+        for key in [key for key in self._conversations if key[0] == owner]:
+            self._remove(key)
+        for key in [key for key in self._locks if key[0] == owner]:
+            del self._locks[key]
+
     def clear(self) -> None:
         """Remove everything."""
         for table in (self._conversations, self._places, self._locks):

@@ -145,6 +145,19 @@ class MemoryFiles:
         removed = [len(over), len(late), len(old), *(sweep(now, limit) for sweep in self.sweeps)]
         return max(removed)
 
+    def count_of(self, owner: str) -> dict[str, int]:
+        """Return how many rows an owner has, by table."""
+        parts = sum(len(parts) for (name, _), parts in self._parts.items() if name == owner)
+        files, uploads = len(self._files.of(owner)), len(self._uploads.of(owner))
+        return {"files": files, "uploads": uploads, "upload_parts": parts}
+
+    def forget_owner(self, owner: str) -> None:
+        """Remove all rows of an owner."""
+        self._files.forget_owner(owner)
+        self._uploads.forget_owner(owner)
+        for key in [key for key in self._parts if key[0] == owner]:
+            del self._parts[key]
+
     def clear(self) -> None:
         """Remove everything."""
         self._files.clear()

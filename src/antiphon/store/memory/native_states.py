@@ -51,6 +51,14 @@ class MemoryNativeStates:
         if owner in self._states:
             self._leave(lambda state: state.response_id != response_id, [owner])
 
+    def count_of(self, owner: str) -> dict[str, int]:
+        """Return how many rows an owner has, by table."""
+        return {"native_states": len(self._states.get(owner, ()))}
+
+    def forget_owner(self, owner: str) -> None:
+        """Remove all rows of an owner."""
+        self._states.pop(owner, None)
+
     def clear(self) -> None:
         """Remove everything."""
         self._states.clear()

@@ -61,6 +61,15 @@ class MemoryNotices:
         kept = self._notices.items()
         self._notices = {name: due for name, due in kept if due.notice.created_at >= before}
 
+    def count_of(self, owner: str) -> dict[str, int]:
+        """Return how many rows an owner has, by table."""
+        return {"notices": sum(due.notice.owner == owner for due in self._notices.values())}
+
+    def forget_owner(self, owner: str) -> None:
+        """Remove all rows of an owner."""
+        kept = self._notices.items()
+        self._notices = {name: due for name, due in kept if due.notice.owner != owner}
+
     def clear(self) -> None:
         """Remove everything."""
         self._notices.clear()

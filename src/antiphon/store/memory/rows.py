@@ -46,6 +46,10 @@ class Rows(Generic[_T]):
         found = ((owner, row) for (owner, _), row in self._rows.items() if fits(row))
         return [one for one, _ in zip(found, range(limit), strict=False)]
 
+    def forget_owner(self, owner: str) -> None:
+        """Remove all rows of an owner."""
+        self._rows = {key: row for key, row in self._rows.items() if key[0] != owner}
+
     def clear(self) -> None:
         """Remove everything."""
         self._rows.clear()

@@ -141,6 +141,15 @@ class MemorySkills:
         self._blobs.remove(owner, kept.versions.pop(version).blob.id)
         return True
 
+    def count_of(self, owner: str) -> dict[str, int]:
+        """Return how many rows an owner has, by table."""
+        mine = self._skills.of(owner)
+        return {"skills": len(mine), "skill_versions": sum(len(kept.versions) for kept in mine)}
+
+    def forget_owner(self, owner: str) -> None:
+        """Remove all rows of an owner."""
+        self._skills.forget_owner(owner)
+
     def clear(self) -> None:
         """Remove everything."""
         self._skills.clear()

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.store.base import Admit, Batch, Entry, History, KeyRecord, Log, Notice, Orphan
+from antiphon.store.base import Admit, Batch, Entry, History, Log, Notice, Orphan
 from antiphon.store.base.entries import group_entries
+from antiphon.store.base.ledger import Settlement
 from antiphon.store.encoding import (
     admit_bodies,
     compress_log,
@@ -26,26 +25,33 @@ from antiphon.store.encoding import (
     end_log,
     expand_log,
 )
+from antiphon.store.memory.audit import MemoryAudit
 from antiphon.store.memory.blobs import MemoryBlobs
 from antiphon.store.memory.claims import MemoryClaims
 from antiphon.store.memory.containers import MemoryContainers
 from antiphon.store.memory.conversations import MemoryConversations
 from antiphon.store.memory.files import MemoryFiles
+from antiphon.store.memory.keys import MemoryKeys
+from antiphon.store.memory.ledger import MemoryLedger
 from antiphon.store.memory.native_states import MemoryNativeStates
 from antiphon.store.memory.notices import MemoryNotices
+from antiphon.store.memory.projects import MemoryProjects
 from antiphon.store.memory.skills import MemorySkills
 from antiphon.store.memory.tool_calls import MemoryToolCalls
 from antiphon.store.memory.turns import MemoryTurns, StoredTurn
 from antiphon.store.memory.vector_stores import MemoryVectorStores
+from antiphon.store.pulse import Pulse
 from antiphon.store.turns import encode_ending, lost_conversation
 from antiphon.store.waiting import Waiters
 
 __all__ = ["MemoryStore"]
 
 _MAX_BLOB_BYTES: Final = 1024 * 1024 * 1024
+# Charges are small, and a response may have several.
+_CHARGES_EACH: Final = 10
 
 
-class MemoryStore:
+class MemoryStore(MemoryKeys):
     """A store that ends with the process. See `Store` for what the methods do.
 
     `max_blob_bytes` caps the contents of all files.
@@ -54,11 +60,12 @@ class MemoryStore:
     def __init__(
         self, max_responses: int = 10_000, *, max_blob_bytes: int = _MAX_BLOB_BYTES
     ) -> None:
-        self._turns = MemoryTurns(max_responses, self._on_removal)
-        self._keys: dict[str, KeyRecord] = {}
-        self._secrets: dict[str, bytes] = {}
-        self._waiters = Waiters()
         self._is_closed = False
+        self.pulse = Pulse()
+        self.audit = MemoryAudit(self._check_open)
+        super().__init__(self._check_open, self.audit, lambda owner: self.projects.row_of(owner))
+        self._turns = MemoryTurns(max_responses, self._on_removal)
+        self._waiters = Waiters()
         self.claims = MemoryClaims(self._check_open, max_responses)
         self.conversations = MemoryConversations(self._check_open, max_responses, self.claims)
         self.notices = MemoryNotices(self._check_open, max_responses)
@@ -66,7 +73,10 @@ class MemoryStore:
         self.tool_calls = MemoryToolCalls(
             self._check_open, self._turns.response_of, self._turns.has
         )
-        self._file_claims = claims = MemoryClaims(self._check_open, max_responses)
+        self.ledger = MemoryLedger(self._check_open, max_responses * _CHARGES_EACH, self.audit)
+        self._file_claims = claims = MemoryClaims(
+            self._check_open, max_responses, table="file_claims"
+        )
         self.blobs = blobs = MemoryBlobs(self._check_open, max_blob_bytes)
         self.files = MemoryFiles(self._check_open, blobs, claims)
         self.containers = MemoryContainers(self._check_open, blobs, claims)
@@ -74,10 +84,31 @@ class MemoryStore:
         self.vector_stores = MemoryVectorStores(self._check_open, claims)
         self.files.on_removal.append(self.vector_stores.forget_file)
         self.files.sweeps += [self.containers.sweep, self.vector_stores.sweep]
+        self.projects = MemoryProjects(
+            self._check_open,
+            self.audit,
+            self.keys_of,
+            [
+                self._turns,
+                self.conversations,
+                self.claims,
+                self.notices,
+                self.native_states,
+                self.tool_calls,
+                claims,
+                self.files,
+                self.containers,
+                self.skills,
+                self.vector_stores,
+                blobs,
+                self,
+            ],
+        )
         # Keeps the entries of each kind (see `base.entries`). Any: of its own kind.
         # Nothing can be rolled back here, so a function must not fail.
         self._kinds: dict[type[Entry], Callable[[Sequence[Any]], None]] = {
-            Notice: lambda notices: self.notices.add(notices)
+            Notice: lambda notices: self.notices.add(notices),
+            Settlement: lambda settled: self.ledger.settle_now(settled),
         }
 
     async def begin(
@@ -221,6 +252,10 @@ class MemoryStore:
         self._check_open()
         return []
 
+    async def sweep_logs(self, before: int, limit: int) -> int:
+        self._check_open()
+        return self._turns.sweep_logs(before, limit)
+
     async def sweep(self, before: int, claims_before: int) -> int:
         self._check_open()
         self.notices.sweep(before)
@@ -230,47 +265,20 @@ class MemoryStore:
         self.tool_calls.sweep(before)
         return removed
 
-    async def secret(self, name: str, value: bytes) -> bytes:
-        self._check_open()
-        return self._secrets.setdefault(name, value)
-
-    async def add_key(self, key: KeyRecord) -> None:
-        self._check_open()
-        if key.id in self._keys:
-            raise ValueError(f"there already is a key {key.id!r}")
-        self._keys[key.id] = key
-
-    async def find_key(self, key_id: str) -> KeyRecord | None:
-        self._check_open()
-        return self._keys.get(key_id)
-
-    async def list_keys(self) -> list[KeyRecord]:
-        self._check_open()
-        return sorted(self._keys.values(), key=lambda key: key.created_at)
-
-    async def revoke_key(self, key_id: str, now: int) -> bool:
-        self._check_open()
-        key = self._keys.get(key_id)
-        if key is None or key.revoked_at is not None:
-            return False
-        if key.expires_at is not None and key.expires_at <= now:
-            return False
-        self._keys[key_id] = msgspec.structs.replace(key, revoked_at=now)
-        return True
-
     async def ping(self) -> None:
         """Return: memory is there until the store is closed."""
         self._check_open()
 
     async def close(self) -> None:
         self._is_closed = True
-        for kept in (self._secrets, self._keys, self._turns):
+        self.clear_keys()
+        for kept in (self._turns, self.audit, self.projects):
             kept.clear()
         for facet in (self.conversations, self.claims, self.notices, self.native_states):
             facet.clear()
         for more in (self.tool_calls, self._file_claims, self.blobs, self.files):
             more.clear()
-        for last in (self.containers, self.skills, self.vector_stores):
+        for last in (self.containers, self.skills, self.vector_stores, self.ledger):
             last.clear()
         self._waiters.wake_all()
 

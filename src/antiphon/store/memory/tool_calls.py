@@ -85,6 +85,19 @@ class MemoryToolCalls:
             if one.asked_by is None and one.created_at < before:
                 del self._approvals[name]
 
+    def count_of(self, owner: str) -> dict[str, int]:
+        """Return how many rows an owner has, by table."""
+        calls = (len(known) for (name, _), (_, known) in self._intents.items() if name == owner)
+        approvals = sum(name == owner for name, _ in self._approvals)
+        return {"tool_calls": sum(calls), "approvals": approvals}
+
+    def forget_owner(self, owner: str) -> None:
+        """Remove all rows of an owner."""
+        for key in [key for key in self._intents if key[0] == owner]:
+            del self._intents[key]
+        for key in [key for key in self._approvals if key[0] == owner]:
+            del self._approvals[key]
+
     def clear(self) -> None:
         """Remove everything."""
         self._intents.clear()

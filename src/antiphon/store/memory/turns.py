@@ -133,6 +133,17 @@ class MemoryTurns:
             self.remove(*key)
         return len(old)
 
+    def sweep_logs(self, before: int, limit: int) -> int:
+        """Remove the logs of turns that have ended, created before this time; return how many."""
+        old = [
+            turn
+            for turn in self._turns.values()
+            if turn.finished_log is not None and turn.created_at < before
+        ][:limit]
+        for turn in old:
+            turn.finished_log = None
+        return len(old)
+
     def remove(self, owner: str, response_id: str) -> None:
         """Remove a turn that is there."""
         turn = self._turns.pop((owner, response_id))
@@ -144,6 +155,17 @@ class MemoryTurns:
                 self._places[owner, item_id] = rest
             else:
                 del self._places[owner, item_id]
+
+    def count_of(self, owner: str) -> dict[str, int]:
+        """Return how many rows an owner has, by table."""
+        mine = [turn for (name, _), turn in self._turns.items() if name == owner]
+        items = sum(len(turn.items) for turn in mine)
+        return {"responses": len(mine), "items": items}
+
+    def forget_owner(self, owner: str) -> None:
+        """Remove all rows of an owner."""
+        for key in [key for key in self._turns if key[0] == owner]:
+            self.remove(*key)
 
     def clear(self) -> None:
         """Remove everything."""

@@ -43,6 +43,9 @@ class MemoryVectorStores(MemoryVectorJobs):
         self._room = room
         self.fault: str | None = None
 
+    async def engine(self) -> str:
+        return "Python, exact, in memory"
+
     async def add(
         self,
         owner: str,
@@ -212,6 +215,23 @@ class MemoryVectorStores(MemoryVectorJobs):
         for kept in self._shelf.stores.values():
             if kept.owner == owner:
                 self._shelf.detach(kept, file_id)
+
+    def count_of(self, owner: str) -> dict[str, int]:
+        """Return how many rows an owner has, by table."""
+        mine = [kept for kept in self._shelf.stores.values() if kept.owner == owner]
+        files = [file for kept in mine for file in kept.files.values()]
+        return {
+            "vector_stores": len(mine),
+            "vector_files": len(files),
+            "vector_batches": sum(len(kept.batches) for kept in mine),
+            "vector_jobs": sum(file.is_job for file in files),
+            "vector_chunks": sum(len(file.texts) for file in files),
+        }
+
+    def forget_owner(self, owner: str) -> None:
+        """Remove all rows of an owner."""
+        for key in [key for key in self._shelf.stores if key[0] == owner]:
+            self._shelf.remove(*key)
 
     def clear(self) -> None:
         """Remove everything."""

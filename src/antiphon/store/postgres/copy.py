@@ -10,9 +10,12 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
 
 from antiphon.store.copy_tables import TABLES, Row, Table
-from antiphon.store.postgres.database import Connection, connect
+from antiphon.store.postgres.database import CONNECTIONS, Connection, connect
+from antiphon.store.postgres.log_partitions import cover
 from antiphon.store.postgres.migrations import check_version, migrate
+from antiphon.store.postgres.vector_blocks import fold_here
 from antiphon.store.postgres.vector_words import add_words
+from antiphon.store.vector_rows import PART_BITS, part_of
 
 __all__ = ["PostgresPlace"]
 
@@ -22,6 +25,13 @@ _BUSY: Final = """
     SELECT count(*) FROM responses JOIN nodes ON nodes.name = responses.writer
     WHERE nodes.lease_until > clock_timestamp()
 """
+# With partitions.
+_SIZE: Final = """
+    SELECT sum(pg_total_relation_size(part.relid))
+    FROM unnest($1::text[]) AS name, pg_partition_tree(name::regclass) AS part
+"""
+# Of a turn that has ended, the whole log is in `logs`.
+_ENDED: Final = "EXISTS (SELECT FROM logs WHERE logs.response = log.response)"
 _ALIVE: Final = "SELECT count(*) FROM nodes WHERE lease_until > clock_timestamp()"
 # The next row gets the key after the greatest, as in SQLite.
 _NEXT_KEY: Final = """
@@ -60,7 +70,7 @@ class PostgresPlace:
             await self._connection.execute(f"LOCK TABLE {tables} IN EXCLUSIVE MODE")
 
     async def count(self, table: Table) -> int:
-        return await self.number(f"SELECT count(*) FROM {table.source}")  # noqa: S608 # a constant
+        return await self.number(f"SELECT count(*) FROM {_source(table)}")  # noqa: S608 # a constant
 
     async def count_busy(self) -> int:
         return await self.number(_BUSY)
@@ -68,18 +78,23 @@ class PostgresPlace:
     async def count_alive(self) -> int:
         return await self.number(_ALIVE)
 
-    async def number(self, question: str) -> int:
-        return int(await self._connection.fetchval(question))
+    async def number(self, question: str, *values: object) -> int:
+        return int(await self._connection.fetchval(question, *values))
 
     async def size(self) -> int:
         """Return how many bytes our tables take, with their indexes."""
-        sizes = (f"pg_total_relation_size('{table.name}')" for table in TABLES)
-        return await self.number(f"SELECT {' + '.join(sizes)}")
+        return await self.number(_SIZE, [table.name for table in TABLES])
+
+    async def connections(self) -> dict[str, int]:
+        return {
+            "connections at most": CONNECTIONS * await self.count_alive(),
+            "… of the server": await self.number("SHOW max_connections"),
+        }
 
     async def rows(self, table: Table) -> AsyncIterator[list[Row]]:
         columns, key = ", ".join(table.columns), ", ".join(table.key)
         cursor = await self._connection.cursor(
-            f"SELECT {columns} FROM {table.source} ORDER BY {key}"  # noqa: S608 # constants
+            f"SELECT {columns} FROM {_source(table)} ORDER BY {key}"  # noqa: S608 # constants
         )
         convert = _converter(table, is_back=True)
         while found := await cursor.fetch(table.at_once):
@@ -87,11 +102,15 @@ class PostgresPlace:
 
     async def write(self, table: Table, rows: Sequence[Row]) -> None:
         convert = _converter(table, is_back=False)
+        if table.name == "responses" and rows:
+            await cover(self._connection, rows[-1][0] + 1)  # rows come in the order of their keys
         await self._connection.copy_records_to_table(
             table.name, records=[convert(row) for row in rows], columns=table.columns
         )
         if table.name == "vector_chunks":
             await add_words(self._connection, rows)
+            for store in dict.fromkeys(part_of(row[0])[0] >> PART_BITS for row in rows):
+                await fold_here(self._connection, store)
 
     async def commit(self) -> None:
         """Commit what was written, and let new keys continue after the copied ones."""
@@ -103,6 +122,10 @@ class PostgresPlace:
 
     async def close(self) -> None:
         self._connection.terminate()
+
+
+def _source(table: Table) -> str:
+    return f"log WHERE NOT {_ENDED}" if table.name == "log" else table.source
 
 
 def _encode_name(value: str | None) -> bytes | None:

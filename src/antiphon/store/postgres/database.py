@@ -14,6 +14,7 @@ waits for a locked row delays neither streams nor readers.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -25,9 +26,20 @@ import asyncpg
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.postgres.errors import FAULTS, is_away, is_broken, unavailable
 from antiphon.store.postgres.migrations import is_newest, migrate
+from antiphon.store.postgres.pgvector import Pgvector, find_pgvector
 from antiphon.store.trouble import Trouble
 
-__all__ = ["LANES", "Connection", "Database", "UncertainCommit", "connect", "in_transaction"]
+__all__ = [
+    "CONNECTIONS",
+    "LANES",
+    "Connection",
+    "Database",
+    "UncertainCommit",
+    "connect",
+    "in_transaction",
+]
+
+_log = logging.getLogger(__name__)
 
 # Any: asyncpg has no types of its own.
 Connection = Any
@@ -36,6 +48,9 @@ LANES: Final = 2
 _QUESTIONS: Final = 4
 _CHANGES: Final = 3
 _MAX_CONNECTIONS: Final = LANES + _QUESTIONS + _CHANGES
+# And one that renews the lease and listens (see `node`).
+CONNECTIONS: Final = _MAX_CONNECTIONS + 1
+"""The most that one store, which is one worker, has open at once in its daily work."""
 _RETRY_PAUSE: Final = 0.1
 _RELEASE_SECONDS: Final = 1.0
 # How long a process may migrate an old database, or wait for another that does.
@@ -51,6 +66,10 @@ _SETTINGS: Final = """
     SET jit = off;
     SET enable_seqscan = off;
 """
+_NO_LIMITS: Final = """
+    SET statement_timeout = 0;
+    SET idle_in_transaction_session_timeout = 0;
+"""
 
 _T = TypeVar("_T")
 _Use = Callable[[Connection], Awaitable[_T]]
@@ -63,6 +82,8 @@ class Database:
         self._url = url
         self._patience = patience
         self._pool: Any = None
+        self._pgvector: Pgvector | str = "the database was not opened yet"
+        self._allowed = 0
         self._opening: asyncio.Task[None] | None = None
         self._is_closed = False
         self._questions = asyncio.Semaphore(_QUESTIONS)
@@ -70,6 +91,16 @@ class Database:
         self._lanes = asyncio.Semaphore(LANES)
         self._away_since: float | None = None
         self._trouble = Trouble("the PostgreSQL store")
+
+    @property
+    def pgvector(self) -> Pgvector | None:
+        """The extension that compares vectors, if the opened database has it."""
+        return self._pgvector if isinstance(self._pgvector, Pgvector) else None
+
+    async def why_not_pgvector(self) -> str | None:
+        """Return why the extension is not used; None if it is."""
+        await self.ask_value("SELECT 1")
+        return self._pgvector if isinstance(self._pgvector, str) else None
 
     async def ask(self, use: _Use[_T]) -> _T:
         """Return the answer to one statement that changes nothing, or may run twice."""
@@ -115,12 +146,17 @@ class Database:
         finally:
             await self._pool.release(connection, timeout=_RELEASE_SECONDS)
 
-    async def connect(self) -> Connection:
-        """Return a connection beside the pool, which the caller closes."""
+    async def connect(self, *, is_patient: bool = False) -> Connection:
+        """Return a connection beside the pool, which the caller closes.
+
+        A statement of one that is patient may take as long as it needs.
+        """
         await self._open()
         connection = await connect(self._url, **self._limits())
         try:
             await self._prepare(connection)
+            if is_patient:
+                await connection.execute(_NO_LIMITS)
         except BaseException:
             connection.terminate()
             raise
@@ -185,6 +221,11 @@ class Database:
 
     async def _make_pool(self) -> None:
         await self._migrate()
+        _log.info(
+            "PostgreSQL: this worker opens at most %d connections; the server allows %d in all",
+            CONNECTIONS,
+            self._allowed,
+        )
         self._pool = await asyncpg.create_pool(
             self._url,
             min_size=0,
@@ -201,10 +242,12 @@ class Database:
         try:
             # Of our timeouts, only those given here are in force.
             async with asyncio.timeout(self._patience):
-                if await is_newest(connection):
-                    return
+                is_old = not await is_newest(connection)
             async with asyncio.timeout(_MIGRATION_SECONDS):
-                await migrate(connection)
+                if is_old:
+                    await migrate(connection)
+                self._pgvector = await find_pgvector(connection)
+                self._allowed = int(await connection.fetchval("SHOW max_connections"))
         finally:
             connection.terminate()
 
@@ -213,6 +256,8 @@ class Database:
         # Wait for the disk at every commit, also if the server's default is not to.
         if await connection.fetchval("SHOW synchronous_commit") == "off":
             await connection.execute("SET synchronous_commit = on")
+        if self.pgvector is not None:
+            await self.pgvector.register(connection)
 
     def _limits(self) -> dict[str, Any]:
         return {

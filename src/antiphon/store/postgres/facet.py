@@ -20,4 +20,5 @@ class Facet:
         self._node = Node(self._database, self._waiters, patience)
         self._bell = Bell(self._database, self._waiters)
         self._flusher = Flusher(self._database, self._node.renew, self._bell.ring, patience)
+        self.pulse = self._flusher.pulse
         self._is_closed = False

@@ -17,8 +17,9 @@ from antiphon.store.postgres.database import Connection
 from antiphon.store.postgres.facet import Facet
 from antiphon.store.postgres.flusher import Kind
 from antiphon.store.postgres.history import OUTPUT_COLUMN
+from antiphon.store.postgres.node import LEASE
 from antiphon.store.postgres.rows import columns, is_text, response_of
-from antiphon.store.postgres.writers import LEASE, explain_losses, read_open_logs
+from antiphon.store.postgres.writers import explain_losses, read_open_logs
 
 __all__ = ["PostgresLogs", "close_logs", "insert_batches"]
 
@@ -57,10 +58,12 @@ _APPEND: Final = f"""
 """  # noqa: S608 # constants
 _APPEND_ONCE: Final = _APPEND.format(on_conflict="")
 _APPEND_AGAIN: Final = _APPEND.format(on_conflict="ON CONFLICT (response, first) DO NOTHING")
+# Rows of a turn that has ended wait for their partition to be dropped, and are not read.
 # Batches follow each other without a gap: the first one wanted is the last that begins early
 # enough. This is found in the index, however long the log is.
 _BEHIND: Final = """
     FROM log WHERE log.response = responses.key AND log.owner = $1 AND log.last > $3
+        AND responses.writer IS NOT NULL
         AND log.first >= coalesce((
             SELECT max(early.first) FROM log AS early
             WHERE early.response = responses.key AND early.first <= $3 + 1
@@ -73,9 +76,21 @@ _READ_LOG: Final = f"""
         ARRAY(SELECT log.first {_BEHIND}) AS firsts,
         ARRAY(SELECT log.last {_BEHIND}) AS lasts,
         ARRAY(SELECT log.body {_BEHIND}) AS bodies,
-        EXISTS (SELECT FROM log WHERE log.response = responses.key) AS is_open
+        writer IS NOT NULL
+            AND EXISTS (SELECT FROM log WHERE log.response = responses.key) AS is_open
     FROM responses WHERE owner = $1 AND id = $2
 """  # noqa: S608 # constants
+
+
+_REMOVE_OLD_LOGS: Final = """
+    WITH old AS MATERIALIZED (
+        SELECT logs.response FROM logs JOIN responses ON responses.key = logs.response
+        WHERE responses.created_at < $1 AND responses.writer IS NULL LIMIT $2
+    ), live AS (
+        DELETE FROM log WHERE response IN (SELECT response FROM old)
+    )
+    DELETE FROM logs WHERE response IN (SELECT response FROM old) RETURNING 1
+"""
 
 
 class _Append(NamedTuple):
@@ -126,6 +141,13 @@ class PostgresLogs(Facet):
             return Log(response_of(row), expand_log(row["whole"], after), is_kept=True)
         batches = list(map(Batch, row["firsts"], row["lasts"], row["bodies"]))
         return Log(response_of(row), batches, is_kept=row["is_open"])
+
+    async def sweep_logs(self, before: int, limit: int) -> int:
+        async def run(connection: Connection) -> int:
+            found = await connection.fetch(_REMOVE_OLD_LOGS, float(before), limit)
+            return len(found)
+
+        return await self._database.change(run)
 
     async def wait(self, response_id: str, seconds: float) -> None:
         """Return when a notification for the response arrived, or the time is over."""

@@ -7,8 +7,8 @@ database of a newer antiphon is refused untouched.
 The tables are those of SQLite (see `migrations`), column by column, so that `copy` moves rows
 as they are. Ids of items are bytes: clients make them, and text here cannot hold every
 character. Text is sorted by its bytes, so that no update of the system can invalidate an index.
-`nodes` and `removals` exist in PostgreSQL only: which nodes are alive (see `node`), and how
-often something was removed.
+`nodes` and `removal_counts` exist in PostgreSQL only: which nodes are alive (see `node`), and how
+often something was removed. `log` is partitioned (see `log_partitions`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from typing import Any, Final
 import asyncpg
 
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store.postgres.vector_migrations import VECTOR_TABLES
+from antiphon.store.postgres.ledger_migrations import LEDGER_TABLES
+from antiphon.store.postgres.log_migrations import LOG_PARTITIONS
+from antiphon.store.postgres.vector_migrations import VECTOR_BLOCKS, VECTOR_TABLES
 from antiphon.store.versions import NewerDatabase, OlderDatabase
 
 __all__ = ["MIGRATIONS", "TakenNames", "check_version", "is_newest", "migrate"]
@@ -308,7 +310,52 @@ _FIFTH: Final[Migration] = (
     "CREATE INDEX file_claims_by_time ON file_claims (created_at)",
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH, VECTOR_TABLES)
+# As in SQLite (see there).
+_PROJECTS: Final[Migration] = (
+    """ALTER TABLE keys
+        ADD COLUMN role TEXT COLLATE "C" NOT NULL DEFAULT 'user',
+        ADD COLUMN user_name TEXT COLLATE "C",
+        ADD COLUMN models BYTEA,
+        ADD COLUMN never_store SMALLINT NOT NULL DEFAULT 0,
+        ADD COLUMN hint TEXT COLLATE "C" NOT NULL DEFAULT '',
+        ADD COLUMN previous_digest BYTEA,
+        ADD COLUMN previous_until BIGINT,
+        ADD COLUMN last_used_at BIGINT""",
+    "CREATE INDEX keys_by_owner ON keys (owner, created_at)",
+    """CREATE TABLE projects (
+        id TEXT COLLATE "C" PRIMARY KEY,
+        name TEXT COLLATE "C" NOT NULL,
+        created_at BIGINT NOT NULL,
+        archived_at BIGINT,
+        never_store SMALLINT NOT NULL,
+        settings BYTEA NOT NULL
+    )""",
+    """CREATE TABLE audit (
+        number BIGINT PRIMARY KEY,
+        at BIGINT NOT NULL,
+        actor TEXT COLLATE "C" NOT NULL,
+        action TEXT COLLATE "C" NOT NULL,
+        subject TEXT COLLATE "C" NOT NULL,
+        project TEXT COLLATE "C",
+        body BYTEA NOT NULL,
+        id TEXT COLLATE "C" NOT NULL UNIQUE,
+        previous BYTEA NOT NULL,
+        digest BYTEA NOT NULL
+    )""",
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (
+    _FIRST,
+    _SECOND,
+    _THIRD,
+    _FOURTH,
+    _FIFTH,
+    VECTOR_TABLES,
+    _PROJECTS,
+    VECTOR_BLOCKS,
+    LEDGER_TABLES,
+    LOG_PARTITIONS,
+)
 
 
 class TakenNames(StoreUnavailable):

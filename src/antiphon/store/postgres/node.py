@@ -23,12 +23,15 @@ from typing import Final
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.postgres.bell import CHANNEL
 from antiphon.store.postgres.database import Connection, Database
-from antiphon.store.postgres.errors import FAULTS, unavailable
+from antiphon.store.postgres.errors import FAULTS, is_away, unavailable
 from antiphon.store.waiting import Waiters
 
-__all__ = ["LEASE_SECONDS", "Node", "sweep_nodes"]
+__all__ = ["LEASE", "LEASE_SECONDS", "Node", "sweep_nodes"]
 
 LEASE_SECONDS: Final = 5.0
+LEASE: Final = (
+    "EXISTS (SELECT FROM nodes WHERE name = $1 AND nodes.lease_until > clock_timestamp())"
+)
 
 _BEAT_SECONDS: Final = 1.0
 _BEAT_LIMIT: Final = 2.0
@@ -60,6 +63,8 @@ class Node:
         self._good_until = 0.0
         self._renewed_at = -math.inf
         self._steady_since = math.inf
+        self._away: StoreUnavailable | None = None
+        self._away_since: float | None = None
         self._connection: Connection | None = None
         self._task: asyncio.Task[None] | None = None
         self._beating = asyncio.Lock()
@@ -70,15 +75,11 @@ class Node:
     async def ensure(self) -> str:
         """Return the name, with a lease that is good as far as we know.
 
-        Raise StoreUnavailable if it cannot be renewed.
+        A database that is away is waited for, as `Database` does. Raise StoreUnavailable if the
+        lease cannot be renewed.
         """
         if not self._is_good():
-            try:
-                async with asyncio.timeout(self._patience), self._ensuring:
-                    if not self._is_good():
-                        await self.renew()
-            except TimeoutError as error:
-                raise unavailable(error) from error
+            await self._persist()
         return self.name
 
     @property
@@ -95,6 +96,27 @@ class Node:
             raise unavailable(error) from error
         if self._task is None and not self._is_closed:
             self._task = asyncio.create_task(self._live())
+
+    async def _persist(self) -> None:
+        """Renew the lease; retry while the database is away and in time."""
+        start = time.monotonic()
+        try:
+            async with asyncio.timeout(self._patience), self._ensuring:
+                while not self._is_good():
+                    try:
+                        await self.renew()
+                    except StoreUnavailable as error:
+                        if not _is_about_away(error) or self._is_long_away(start):
+                            raise
+                        self._away = error
+                        await asyncio.sleep(_RETRY_SECONDS)
+        except TimeoutError as error:
+            # The reason for the retries, ours or another caller's, is more helpful.
+            raise unavailable(self._away or error) from error
+
+    def _is_long_away(self, now: float) -> bool:
+        self._away_since = self._away_since or now
+        return now - self._away_since > self._patience
 
     async def close(self) -> None:
         """Give up the lease: unfinished turns may be claimed at once."""
@@ -144,6 +166,7 @@ class Node:
             assert self._connection is not None
             await self._connection.execute(_RENEW, self.name, LEASE_SECONDS)
             self._good_until = start + LEASE_SECONDS
+            self._away = self._away_since = None
             now = time.monotonic()
             if now - self._renewed_at > _BREAK_SECONDS:
                 self._steady_since = now
@@ -178,6 +201,10 @@ class Node:
             connection.remove_termination_listener(self._disconnected)
             connection.terminate()
             self._waiters.wake_all()
+
+
+def _is_about_away(error: StoreUnavailable) -> bool:
+    return error.__cause__ is not None and is_away(error.__cause__)
 
 
 async def sweep_nodes(connection: Connection) -> None:

@@ -18,8 +18,9 @@ from antiphon.store.postgres.blobs import PostgresBlobs
 from antiphon.store.postgres.claims import PostgresClaims
 from antiphon.store.postgres.conversations import PostgresConversations
 from antiphon.store.postgres.history import PostgresHistories
-from antiphon.store.postgres.keys import PostgresKeys
+from antiphon.store.postgres.ledger import PostgresLedger
 from antiphon.store.postgres.log import PostgresLogs
+from antiphon.store.postgres.log_partitions import close_hour, drop_closed
 from antiphon.store.postgres.native_states import PostgresNativeStates
 from antiphon.store.postgres.node import sweep_nodes
 from antiphon.store.postgres.notices import PostgresNotices
@@ -28,7 +29,11 @@ from antiphon.store.postgres.tool_calls import PostgresToolCalls
 from antiphon.store.postgres.turns import PostgresTurns
 from antiphon.store.postgres.vector_stores import PostgresVectorStores
 from antiphon.store.postgres.writers import PostgresWriters
+from antiphon.store.sql.audit import SqlAudit
 from antiphon.store.sql.containers import SqlContainers
+from antiphon.store.sql.keys import SqlKeys
+from antiphon.store.sql.projects import SqlProjects
+from antiphon.store.sql.purge import Purge
 from antiphon.store.sql.skills import SqlSkills
 from antiphon.store.sql.uploads import SqlUploads
 from antiphon.store.sql.vector_files import detach_from_all, empty_expired
@@ -40,7 +45,7 @@ _TURNS_AT_ONCE: Final = 500
 _ROWS_AT_ONCE: Final = 5_000
 
 
-class PostgresStore(PostgresTurns, PostgresLogs, PostgresHistories, PostgresWriters, PostgresKeys):
+class PostgresStore(PostgresTurns, PostgresLogs, PostgresHistories, PostgresWriters, SqlKeys):
     """A store in a PostgreSQL database. See `Store` for what the methods do.
 
     Nothing is opened before the first use, which must be in the event loop of all others.
@@ -48,18 +53,23 @@ class PostgresStore(PostgresTurns, PostgresLogs, PostgresHistories, PostgresWrit
     """
 
     def __init__(self, url: str, *, patience: float = 5.0) -> None:
-        super().__init__(url, patience)
+        PostgresTurns.__init__(self, url, patience)
+        self._tables = PostgresTables(self._database, self._node.ensure)
+        SqlKeys.__init__(self, self._tables, "number")
         self.conversations = PostgresConversations(self._database, self._node.ensure)
         self.claims = PostgresClaims(self._database, self._node.ensure)
         self.notices = PostgresNotices(self._database)
         self.native_states = PostgresNativeStates(self._database)
         self.tool_calls = PostgresToolCalls(self._database)
-        self._tables = PostgresTables(self._database, self._node.ensure)
+        self.ledger = PostgresLedger(self._database, self._node, self._flusher)
         self.blobs = PostgresBlobs(self._database)
         self.vector_stores = PostgresVectorStores(self._tables, self._database, patience)
         self.files = SqlUploads(self._tables)
         self.containers = SqlContainers(self._tables)
         self.skills = SqlSkills(self._tables)
+        self.audit = SqlAudit(self._tables)
+        purge = Purge(self._tables, self._tables, self.vector_stores, self._remove_turns)
+        self.projects = SqlProjects(self._tables, purge)
         self.files.on_removal.append(detach_from_all)
         self.files.clean_ups.append(self.vector_stores.clean_up)
         self.files.sweeps += [self.containers.sweep_files, self.containers.sweep, empty_expired]
@@ -71,6 +81,9 @@ class PostgresStore(PostgresTurns, PostgresLogs, PostgresHistories, PostgresWrit
         await sweep_in_steps(self.tool_calls.sweep, before, _ROWS_AT_ONCE)
         await sweep_in_steps(self.files.sweep_claims, claims_before, _ROWS_AT_ONCE)
         await self._database.change(sweep_nodes)
+        await self._database.change(drop_closed)
+        await self._database.change(close_hour)
+        await self.vector_stores.load_vectors()
         return removed
 
     async def ping(self) -> None:

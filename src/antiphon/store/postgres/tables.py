@@ -1,4 +1,4 @@
-"""Runs the operations on files (see `store.sql`) in PostgreSQL, each in a transaction.
+"""Runs the operations of `store.sql` in PostgreSQL, each in a transaction.
 
 What two nodes must not do at once is locked by name until the transaction has ended. The contents
 of removed blobs are deleted after it, some at a time, and the next sweep completes that if the
@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from antiphon.store.postgres.database import Connection, Database, UncertainCommit
 from antiphon.store.postgres.rows import is_text
-from antiphon.store.sql.steps import Alive, Gone, Lock, Operation, Row, Sql, Step
+from antiphon.store.sql.steps import Alive, Each, Gone, Lock, Operation, Row, Sql, Step
 
 __all__ = ["PostgresTables", "delete_blobs", "drive"]
 
@@ -104,6 +104,8 @@ async def _do(step: Step, gone: list[str], connection: Connection) -> Sequence[R
         case Sql(statement, values):
             rows: Sequence[Row] = await connection.fetch(statement, *values)
             return rows
+        case Each(statement, every):
+            await connection.executemany(statement, every)
         case Lock(name):
             await connection.execute(_LOCK, name)
         case Alive(writer):

@@ -13,17 +13,19 @@ from typing import Any, Final, NamedTuple
 
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.store.base import Admit, Batch, Entry, Notice
+from antiphon.store.base import Admit, Batch, Entry, Notice, Settlement
 from antiphon.store.base.entries import group_entries
 from antiphon.store.postgres.conversations import insert_said
 from antiphon.store.postgres.database import Connection
 from antiphon.store.postgres.facet import Facet
-from antiphon.store.postgres.flusher import Kind
+from antiphon.store.postgres.flusher import Kind, Later
 from antiphon.store.postgres.history import INPUT, OUTPUT, OUTPUT_COLUMN, admit_items, insert_items
+from antiphon.store.postgres.ledger_work import LEDGER, Work
 from antiphon.store.postgres.log import close_logs, insert_batches
+from antiphon.store.postgres.node import LEASE
 from antiphon.store.postgres.notices import insert_notices
 from antiphon.store.postgres.rows import columns, is_text, response_of
-from antiphon.store.postgres.writers import LEASE, explain_losses
+from antiphon.store.postgres.writers import explain_losses
 from antiphon.store.turns import (
     Beginning,
     Ending,
@@ -38,6 +40,8 @@ __all__ = ["KINDS", "PostgresTurns"]
 KINDS: Final[dict[type[Entry], Callable[[Connection, Sequence[Any]], Awaitable[None]]]] = {
     Notice: insert_notices
 }
+# Settlements lock rows that many turns share: they are made at the end of the transaction.
+_LATER: Final = frozenset({Settlement})
 
 _INSERT: Final = """
     INSERT INTO responses (owner, id, parent, status, writer, created_at, body)
@@ -71,8 +75,6 @@ _END: Final = """
         WHERE responses.key = wanted.key
     ), freed AS (
         DELETE FROM jobs WHERE response = ANY($1::bigint[])
-    ), closed AS (
-        DELETE FROM log WHERE response = ANY($1::bigint[])
     ), kept AS (
         INSERT INTO logs (response, owner, body)
         SELECT * FROM unnest($4::bigint[], $5::text[], $6::bytea[])
@@ -93,6 +95,9 @@ _FIND_OWN: Final = """
 _FIND_OLD: Final = """
     SELECT key, owner, id FROM responses WHERE created_at < $1
     ORDER BY created_at, key LIMIT $2 FOR UPDATE SKIP LOCKED
+"""
+_FIND_OF_OWNER: Final = """
+    SELECT key, owner, id FROM responses WHERE owner = $1 ORDER BY id LIMIT $2 FOR UPDATE
 """
 _REMOVE: Final = """
     WITH doomed AS (
@@ -144,11 +149,11 @@ async def _begin(connection: Connection, turns: Sequence[Beginning], _: bool) ->
 
 async def _finish(
     connection: Connection, turns: Sequence[Ending], is_again: bool
-) -> list[Exception | None]:
+) -> list[Exception | Later | None]:
     writer, names = turns[0].writer, [(t.owner, t.id) for t in turns]
     found = await connection.fetch(_HOLD, writer, *columns(names, 2))
     held = {row["place"] - 1: row for row in found}
-    results: list[Exception | None] = [None] * len(turns)
+    results: list[Exception | Later | None] = [None] * len(turns)
     bodies = [turn.body for turn in turns] if is_again else []
     lost = await explain_losses(connection, writer, names, held, bodies)
     for place, error in lost.items():
@@ -162,9 +167,15 @@ async def _finish(
             results[place] = lost_conversation(turn.id)
         else:
             ending.append(_Held(row["key"], conversation, turn))
+            results[place] = _settling(turn)
     if ending:
         await _end(connection, ending)
     return results
+
+
+def _settling(turn: Ending) -> Later | None:
+    settled = [entry for entry in turn.entries if isinstance(entry, Settlement)]
+    return Later(LEDGER, Work(turn.writer, settled)) if settled else None
 
 
 async def _unlock(
@@ -194,7 +205,7 @@ async def _end(connection: Connection, ending: list[_Held]) -> None:
     await insert_items(connection, [(e.key, OUTPUT, e.turn.owner, e.turn.output) for e in ending])
     said = [(e.conversation, e.turn.owner, e.turn.said) for e in ending if e.conversation]
     await insert_said(connection, said)
-    entries = [entry for e in ending for entry in e.turn.entries]
+    entries = [e for one in ending for e in one.turn.entries if type(e) not in _LATER]
     for kind, some in group_entries(entries).items():
         await KINDS[kind](connection, some)
 
@@ -234,7 +245,9 @@ class PostgresTurns(Facet):
         entries: Sequence[Entry] = (),
     ) -> None:
         writer = await self._node.ensure()
-        turn = await encode_ending(writer, owner, response, batch, said, entries, KINDS)
+        turn = await encode_ending(
+            writer, owner, response, batch, said, entries, KINDS.keys() | _LATER
+        )
         await self._flusher.call(_FINISH, (owner, response.id), turn, turn.size)
 
     async def get(
@@ -258,6 +271,10 @@ class PostgresTurns(Facet):
     async def _sweep_turns(self, before: int, limit: int) -> int:
         """Remove the oldest responses created before this time, `limit` at most."""
         return await self._remove(_FIND_OLD, float(before), limit)
+
+    async def _remove_turns(self, owner: str, limit: int) -> int:
+        """Remove responses of an owner, `limit` at most; return how many."""
+        return await self._remove(_FIND_OF_OWNER, owner, limit)
 
     async def _remove(self, question: str, *values: str | float) -> int:
         """Remove the turns that this question finds, from every table; return how many."""

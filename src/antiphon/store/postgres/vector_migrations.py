@@ -1,15 +1,15 @@
 """The tables of vector stores. See `vector_rows` for the keys of chunks.
 
-The columns are those of SQLite (see `sqlite.vector_migrations`), except for the words: a row of
-`vector_terms` has one term of some chunks of one file, with the places of these chunks, how often
-each has the term, and how many terms each has. `vector_lengths` has the sums of that.
+The columns are those of SQLite (see `sqlite.vector_migrations`), except for the words: see
+`vector_words` for `vector_blocks` and `vector_waiting`, which replace `vector_terms`.
+`vector_lengths` has the number of terms of each part.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["VECTOR_TABLES"]
+__all__ = ["VECTOR_BLOCKS", "VECTOR_TABLES"]
 
 VECTOR_TABLES: Final = (
     """CREATE TABLE vector_stores (
@@ -101,4 +101,36 @@ VECTOR_TABLES: Final = (
         part BIGINT PRIMARY KEY,
         terms BIGINT NOT NULL
     )""",
+)
+
+# `low` and `high` bound the postings of a block. A block of the old rows has those of 64 parts.
+VECTOR_BLOCKS: Final = (
+    """CREATE TABLE vector_blocks (
+        store BIGINT NOT NULL,
+        term TEXT COLLATE "C" NOT NULL,
+        chunks INTEGER NOT NULL,
+        low BIGINT NOT NULL,
+        high BIGINT NOT NULL,
+        postings BIGINT[] NOT NULL
+    )""",
+    """INSERT INTO vector_blocks
+    SELECT store, term, count(*), min(posting), max(posting), array_agg(posting ORDER BY posting)
+    FROM vector_terms, unnest(places, counts, lengths) AS found (place, times, length),
+        LATERAL (SELECT ((part & 16777215) << 39) + (place::bigint << 22)
+            + (least(times, 63) << 16) + least(length, 65535) AS posting) AS made
+    GROUP BY store, term, part / 64""",
+    "DROP TABLE vector_terms",
+    "CREATE INDEX vector_blocks_by_term ON vector_blocks (store, term) INCLUDE (chunks)",
+    """CREATE TABLE vector_waiting (
+        store BIGINT NOT NULL,
+        bucket BIGINT NOT NULL,
+        part BIGINT NOT NULL,
+        size INTEGER NOT NULL,
+        terms TEXT[] COLLATE "C" NOT NULL,
+        postings BIGINT[] NOT NULL
+    )""",
+    "CREATE INDEX vector_waiting_by_bucket ON vector_waiting (store, bucket) INCLUDE (size)",
+    "CREATE INDEX vector_waiting_by_part ON vector_waiting (part)",
+    # See `vector_dense`, which is made where the extension can be used.
+    "CREATE TABLE vector_loaded (part BIGINT PRIMARY KEY, version BIGINT NOT NULL)",
 )

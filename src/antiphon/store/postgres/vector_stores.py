@@ -6,22 +6,29 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from antiphon.store.base.vector_stores import Filter, FoundChunk, Search
+from antiphon.store.base.vector_stores import Chunk, Filter, FoundChunk, Job, Search
 from antiphon.store.filter_sql import filter_sql
 from antiphon.store.found_chunks import Places, Ranked, join_rankings
 from antiphon.store.postgres.database import Connection, Database
 from antiphon.store.postgres.tables import PostgresTables
-from antiphon.store.postgres.vector_words import PostgresChunks, rank_words
+from antiphon.store.postgres.vector_blocks import delete_part, fold
+from antiphon.store.postgres.vector_chunks import PostgresChunks
+from antiphon.store.postgres.vector_dense import IS_LOADED, can_compare, load_missing, nearest
+from antiphon.store.postgres.vector_words import rank_words
 from antiphon.store.sql.vector_stores import SqlVectorStores
-from antiphon.store.vector_rows import chunk_keys, part_of
-from antiphon.store.vectors import Kind, Near, VectorCache, has_numpy, nearest_plain
+from antiphon.store.vector_rows import part_of
+from antiphon.store.vectors import Kind, Near, VectorCache, has_numpy, nearest_plain, numpy_engine
 
 __all__ = ["PostgresVectorStores"]
 
 _FILES_AT_ONCE: Final = 200
-_CHUNKS_AT_ONCE: Final = 2_000
+_LOADED_AT_ONCE: Final = 20
+# PostgreSQL then hashes what was found. As a join without statistics it would compare every file
+# with every attribute.
+_HASHED: Final = "({}) IS TRUE"
+_KEY: Final = "SELECT key FROM vector_stores WHERE owner = $1 AND id = $2"
 _STORE: Final = """
     SELECT key, (SELECT CAST(sum(chunks) AS bigint) FROM vector_files WHERE store = stores.key)
     FROM vector_stores AS stores WHERE owner = $1 AND id = $2
@@ -38,11 +45,6 @@ _SHOW: Final = """
     JOIN vector_files AS files ON files.part = wanted.part
     JOIN vector_stores AS stores ON stores.key = files.store
 """
-_CLEAN: Final = (
-    "DELETE FROM vector_terms WHERE part = $1",
-    "DELETE FROM vector_lengths WHERE part = $1",
-    "DELETE FROM vector_gone WHERE part = $1",
-)
 
 
 class _Store(NamedTuple):
@@ -63,19 +65,37 @@ class _Store(NamedTuple):
             values.append(value)
             return f"${first + len(values) - 1}"
 
-        return f"{condition} AND {filter_sql(self.filter, str(self.key), mark)}", values
+        return f"{condition} AND {filter_sql(self.filter, str(self.key), mark, _HASHED)}", values
 
 
 class PostgresVectorStores(SqlVectorStores):
     """See `VectorStores` for what the methods do."""
 
     def __init__(self, tables: PostgresTables, database: Database, patience: float) -> None:
-        super().__init__(tables, PostgresChunks())
+        super().__init__(tables, PostgresChunks(database))
         self._database = database
         self._patience = patience
         self._cache = VectorCache()
         self._cache_lock = asyncio.Lock()
+        self._folding: set[int] = set()
         self.fault: str | None = None
+
+    async def add_chunks(self, job: Job, chunks: Sequence[Chunk], *, embedding: str = "") -> bool:
+        is_ours = await super().add_chunks(job, chunks, embedding=embedding)
+        if is_ours:
+            await self._fold(job.owner, job.store_id)
+        return is_ours
+
+    async def _fold(self, owner: str, store_id: str) -> None:
+        """Make blocks of the words that wait, unless another job of this process does it."""
+        key = await self._database.ask_value(_KEY, owner, store_id)
+        if key is None or key in self._folding:
+            return
+        self._folding.add(key)
+        try:
+            await fold(self._database, key)
+        finally:
+            self._folding.discard(key)
 
     async def search(self, owner: str, search: Search) -> list[FoundChunk]:
         names = [name for name in dict.fromkeys(search.store_ids) if self._tables.is_text(name)]
@@ -91,15 +111,14 @@ class PostgresVectorStores(SqlVectorStores):
         return await self._show(join_rankings(by_words, by_vector, search.limit))
 
     async def _rank_words(self, store: _Store, search: Search) -> list[Ranked]:
-        condition, values = store.condition(7)
-        parts = f"SELECT part FROM vector_files WHERE {condition}"  # noqa: S608 # placeholders
+        files = store.condition(7)
 
         async def rank(connection: Connection) -> list[Ranked]:
             return await rank_words(
                 connection,
                 search.words,
                 (store.key, store.chunks),
-                (parts, values),
+                files,
                 search.limit,
             )
 
@@ -108,11 +127,26 @@ class PostgresVectorStores(SqlVectorStores):
     async def _rank_vectors(self, store: _Store, search: Search, vector: bytes) -> list[Near]:
         condition, values = store.condition(2)
         files = await self._database.ask_rows(
-            f"SELECT part, version, chunks FROM vector_files WHERE embedding = $1 AND {condition}",  # noqa: S608 # placeholders
+            f"""SELECT part, version, chunks, {IS_LOADED} FROM vector_files
+            WHERE embedding = $1 AND {condition}""",  # noqa: S608 # placeholders
             search.embedding,
             *values,
         )
-        versions = {part: version for part, version, _ in files}
+        near: list[Near] = []
+        extension = self._database.pgvector
+        if extension is not None and can_compare(vector):
+            loaded = [file[0] for file in files if file[3]]
+            near = await nearest(self._database, extension, loaded, vector, search.limit)
+            files = [file for file in files if not file[3]]
+        return near + await self._rank_here(store, search, vector, files)
+
+    async def _rank_here(
+        self, store: _Store, search: Search, vector: bytes, files: Sequence[Any]
+    ) -> list[Near]:
+        """Rank the vectors that the database does not compare itself."""
+        if not files:
+            return []
+        versions = {part: version for part, version, *_ in files}
         kind = Kind(store.key, search.embedding, len(vector))
         is_kept = has_numpy() and self._cache.has_room(kind, sum(row[2] for row in files))
         if not is_kept:
@@ -161,6 +195,20 @@ class PostgresVectorStores(SqlVectorStores):
         rows = await self._database.ask_rows(_SHOW, keys, parts)
         return [_found(found[row[0]], *row) for row in rows]
 
+    async def engine(self) -> str:
+        reason = await self._database.why_not_pgvector()
+        extension = self._database.pgvector
+        if extension is None:
+            return f"{numpy_engine()}; {reason}"
+        return f"pgvector {extension.version}, exact, in the database"
+
+    async def load_vectors(self) -> None:
+        """Let the database compare vectors that were stored before it could."""
+        end = time.monotonic() + self._patience
+        while self._database.pgvector is not None and time.monotonic() < end:
+            if not await load_missing(self._database, self._database.pgvector, _LOADED_AT_ONCE):
+                return
+
     async def clean_up(self) -> None:
         """Delete the chunks that no file has any more, in steps."""
         end = time.monotonic() + self._patience
@@ -168,24 +216,7 @@ class PostgresVectorStores(SqlVectorStores):
             part = await self._database.ask_value("SELECT part FROM vector_gone LIMIT 1")
             if part is None:
                 return
-            await self._delete_part(part)
-
-    async def _delete_part(self, part: int) -> None:
-        keys = chunk_keys(part)
-        last = await self._database.ask_value(
-            "SELECT max(key) FROM vector_chunks WHERE key >= $1 AND key < $2",
-            keys.start,
-            keys.stop,
-        )
-        for first in range(keys.start, (last or keys.start - 1) + 1, _CHUNKS_AT_ONCE):
-            for table in ("vector_chunks", "vector_vectors"):
-                await self._database.ask_value(
-                    f"DELETE FROM {table} WHERE key >= $1 AND key < $2",  # noqa: S608 # constants
-                    first,
-                    min(first + _CHUNKS_AT_ONCE, keys.stop),
-                )
-        for statement in _CLEAN:
-            await self._database.ask_value(statement, part)
+            await delete_part(self._database, part)
 
 
 def _groups(parts: Sequence[int]) -> Iterator[Sequence[int]]:

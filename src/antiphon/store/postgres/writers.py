@@ -15,14 +15,13 @@ from antiphon.store.encoding import decode_turn
 from antiphon.store.postgres.database import Connection
 from antiphon.store.postgres.facet import Facet
 from antiphon.store.postgres.flusher import LeaseLapsed
+from antiphon.store.postgres.ledger_abandoned import claim_charges
+from antiphon.store.postgres.node import LEASE
 from antiphon.store.postgres.rows import columns, is_text
 from antiphon.store.turns import lost_turn
 
-__all__ = ["LEASE", "PostgresWriters", "explain_losses", "read_open_logs"]
+__all__ = ["PostgresWriters", "explain_losses", "read_open_logs"]
 
-LEASE: Final = (
-    "EXISTS (SELECT FROM nodes WHERE name = $1 AND nodes.lease_until > clock_timestamp())"
-)
 _STATES: Final = """
     SELECT wanted.place, responses.status, responses.writer, responses.body
     FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS wanted (owner, id, place)
@@ -50,7 +49,7 @@ _ASKED_CANCELS: Final = """
 # A node without a row has ended. One with a row is judged by its lease, if we are steady.
 # The sum keeps the planner from scanning the index of all responses by time.
 _ORPHANS: Final = """
-    SELECT key, owner, status, body FROM responses
+    SELECT key, owner, id, status, body FROM responses
     WHERE writer IS NOT NULL AND writer <> $1 AND NOT EXISTS (
         SELECT FROM nodes WHERE nodes.name = responses.writer
             AND (nodes.lease_until > clock_timestamp() OR NOT $3::boolean)
@@ -158,6 +157,7 @@ async def _claim(
     await connection.execute(
         "UPDATE responses SET writer = $1 WHERE key = ANY($2::bigint[])", writer, keys
     )
+    await claim_charges(connection, writer, [row["id"] for row in rows])
     logs = await read_open_logs(connection, keys)
     jobs = {
         row["response"]: row

@@ -1,4 +1,4 @@
-"""The facets of files, containers and skills, the same for SQLite and PostgreSQL.
+"""The facets that are the same for SQLite and PostgreSQL: files, keys, projects and others.
 
 Each operation is a generator of steps (see `steps`), which the store of either database drives
 inside one transaction. The statements are those that both understand.

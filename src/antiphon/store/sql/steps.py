@@ -11,7 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-__all__ = ["Alive", "Gone", "Lock", "Row", "Sql", "Step", "Steps", "Tables", "ask", "ask_in"]
+__all__ = [
+    "Alive",
+    "Each",
+    "Gone",
+    "Lock",
+    "Row",
+    "Sql",
+    "Step",
+    "Steps",
+    "Tables",
+    "ask",
+    "ask_in",
+]
 
 _T = TypeVar("_T")
 Row = Sequence[Any]  # Any: text, numbers, bytes and None
@@ -24,6 +36,13 @@ class Sql(NamedTuple):
 
     statement: str
     values: tuple[Any, ...]  # Any: as in Row
+
+
+class Each(NamedTuple):
+    """A statement that returns nothing, run once for each of these values. The answer is empty."""
+
+    statement: str
+    values: Sequence[tuple[Any, ...]]  # Any: as in Row
 
 
 class Lock(NamedTuple):
@@ -44,7 +63,7 @@ class Gone(NamedTuple):
     blobs: Sequence[str]
 
 
-Step = Sql | Lock | Alive | Gone
+Step = Sql | Each | Lock | Alive | Gone
 Steps = Generator[Step, Sequence[Row], _T]
 Operation = Callable[[], Steps[_T]]
 

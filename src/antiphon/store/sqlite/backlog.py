@@ -14,13 +14,16 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.limits import MAX_WAITING, MAX_WAITING_BYTES
 from antiphon.store.promise import Promise
 
 __all__ = ["Backlog", "Job", "Run", "Together", "Watch", "deliver"]
+
+# Callers that are answered in one pass of the event loop: each of them has work to do then.
+_ANSWERED_AT_ONCE: Final = 4
 
 _T = TypeVar("_T")
 Run = Callable[[sqlite3.Connection], _T | Exception]
@@ -34,6 +37,8 @@ class Job(Promise[Any]):
     is_removal = False
     outcome: Any = None
     """What `run` has returned, or why it could not run: the answer, once it may be delivered."""
+    is_urgent = False
+    """Whether it goes before all others. It must depend on no job that was not answered."""
     on_failure: Callable[[StoreUnavailable], None] | None = None
     """Called in the thread if it could not run, for a job without a waiting caller."""
 
@@ -72,6 +77,8 @@ class Backlog:
         self.is_busy = False
         # Whether the thread will take jobs soon without being woken.
         self.is_coming = False
+        self.has_urgent = False
+        """Whether one of the jobs that wait, or were taken, may be urgent."""
 
     def put(self, job: Job, size: int) -> bool:
         """Add a job; return whether it is the first of a new batch. Does not wake the thread."""
@@ -84,6 +91,9 @@ class Backlog:
             self._bytes += size
             self.is_busy = True
             return len(self._jobs) == 1
+
+    def __len__(self) -> int:
+        return len(self._jobs)
 
     def ring(self) -> None:
         """Wake the thread."""
@@ -118,6 +128,24 @@ class Backlog:
                 self._bell.get_nowait()
                 self._is_rung = False
             return jobs
+
+    def take_urgent(self) -> list[Job]:
+        """Return the urgent jobs. For the thread, while it has taken others."""
+        with self._lock:
+            urgent = [job for job in self._jobs if job.is_urgent]
+            self._jobs = [job for job in self._jobs if not job.is_urgent]
+            self.has_urgent = False
+            return urgent
+
+    def put_back(self, jobs: list[Job]) -> None:
+        """Put back jobs that were taken, before all others; their bytes count no longer.
+
+        Wakes the thread.
+        """
+        with self._lock:
+            self._jobs[:0] = jobs
+            self._is_rung = True
+            self._bell.put(None)  # also when closed: there must be one more for the end
 
     def _hears_bell(self, seconds: float | None) -> bool:
         try:
@@ -199,10 +227,14 @@ def deliver(jobs: list[Job]) -> None:
 
 
 def _resolve(jobs: list[Job]) -> None:
-    for count, job in enumerate(jobs, 1):
+    """Answer the callers; after some of them, let the loop do other things before the next."""
+    some = jobs if len(jobs) <= _ANSWERED_AT_ONCE else jobs[:_ANSWERED_AT_ONCE]
+    for count, job in enumerate(some, 1):
         try:
             job.resolve()
         except BaseException:
             # The loop reports the callback that failed; the other callers get their answers.
             job.loop.call_soon(_resolve, jobs[count:])
             raise
+    if some is not jobs:
+        job.loop.call_soon(_resolve, jobs[_ANSWERED_AT_ONCE:])

@@ -70,6 +70,8 @@ class Connection(sqlite3.Connection):
         super().__init__(*args, **more)
         self.turns = OpenTurns()
         self.looks: dict[int, Look] = {}
+        self.names: dict[str, int] = {}
+        self.charges: dict[tuple[bytes, int], tuple[int, ...]] = {}
 
 
 class SameFile:

@@ -57,6 +57,9 @@ class SqlitePlace:
         """Return how many bytes the files of the store take, with their journals."""
         return size_of(self._path) + self._files.size()
 
+    async def connections(self) -> dict[str, int]:
+        return {}
+
     async def rows(self, table: Table) -> AsyncIterator[list[Row]]:
         source = self._files if table.is_of_files else self._rows
         for rows in source.rows(table if table.is_of_files else _current(table)):

@@ -104,8 +104,9 @@ class FilesPlace:
 
     def _open(self) -> None:
         if self._is_target:
-            self._queue.enter(_PATIENCE)
+            # Connected first: a new database is made in turn with other writers, us among them.
             self._connection = connect(self._path, patience=_PATIENCE, schema=FILES)
+            self._queue.enter(_PATIENCE)
             self._connection.execute("BEGIN IMMEDIATE")
         else:
             self._connection = connect_reader(self._path, FILES)

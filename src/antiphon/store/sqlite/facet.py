@@ -34,6 +34,7 @@ class Facet:
         except (OSError, StoreUnavailable) as error:
             raise StoreUnavailable(f"{self.path}: {unavailable(error).message}") from error
         self._writer, self._reader = self._file.writer, self._file.reader
+        self.pulse = self._writer.pulse
         self._files = FilesDatabase(self.path, patience, max_bytes, self._presence)
         self._waiters = Waiters()
 

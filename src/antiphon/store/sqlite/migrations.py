@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.sqlite.ledger_migrations import LEDGER
 from antiphon.store.versions import NewerDatabase, OlderDatabase
 
 __all__ = [
@@ -212,7 +213,44 @@ _FIFTH: Final[Migration] = (
     "CREATE INDEX approvals_by_time ON approvals (created_at)",
 )
 
-MIGRATIONS: Final[tuple[Migration, ...]] = (_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH)
+# A project without a row exists if keys know it. `models` and `settings` are JSON. `user_name`,
+# because `user` is a word of SQL. `audit.number` has no gaps.
+_PROJECTS: Final[Migration] = (
+    "ALTER TABLE keys ADD COLUMN role TEXT NOT NULL DEFAULT 'user'",
+    "ALTER TABLE keys ADD COLUMN user_name TEXT",
+    "ALTER TABLE keys ADD COLUMN models BLOB",
+    "ALTER TABLE keys ADD COLUMN never_store INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE keys ADD COLUMN hint TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE keys ADD COLUMN previous_digest BLOB",
+    "ALTER TABLE keys ADD COLUMN previous_until INTEGER",
+    "ALTER TABLE keys ADD COLUMN last_used_at INTEGER",
+    "CREATE INDEX keys_by_owner ON keys (owner, created_at)",
+    """CREATE TABLE projects (
+        id TEXT PRIMARY KEY,
+        name TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        archived_at INTEGER,
+        never_store INTEGER NOT NULL,
+        settings BLOB NOT NULL
+    ) WITHOUT ROWID""",
+    """CREATE TABLE audit (
+        number INTEGER PRIMARY KEY,
+        at INTEGER NOT NULL,
+        actor TEXT NOT NULL,
+        action TEXT NOT NULL,
+        subject TEXT NOT NULL,
+        project TEXT,
+        body BLOB NOT NULL,
+        id TEXT NOT NULL UNIQUE,
+        previous BLOB NOT NULL,
+        digest BLOB NOT NULL
+    )""",
+)
+
+MIGRATIONS: Final[tuple[Migration, ...]] = (
+    *(_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH),
+    *(_PROJECTS, LEDGER),
+)
 
 
 class Schema(NamedTuple):

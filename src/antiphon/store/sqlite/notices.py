@@ -45,7 +45,7 @@ class SqliteNotices:
         await self._writer.execute("DELETE FROM notices WHERE created_at < ?", (before,))
 
 
-def insert_notices(connection: sqlite3.Connection, notices: Sequence[Notice]) -> None:
+def insert_notices(connection: sqlite3.Connection, _writer: str, notices: Sequence[Notice]) -> None:
     """Store notices that are due at once."""
     connection.executemany(
         "INSERT OR IGNORE INTO notices"

@@ -73,8 +73,8 @@ class WriteQueue:
         """Let the next writer continue, if it is our turn."""
         with self._guard:
             if self._state == _OURS:
+                self._state = _FREE  # first: another may have the turn when it is unlocked
                 fcntl.flock(self._files[1], fcntl.LOCK_UN)
-                self._state = _FREE
 
     def close(self) -> None:
         """Leave the queue for good. A thread that still waits cleans up when it is woken."""
@@ -175,8 +175,8 @@ class WriteQueue:
             if self._is_closed:
                 self._clean_up()
             elif self._state == _OURS and not self._is_wanted:
-                self._unlock()
                 self._state = _FREE
+                self._unlock()
             self._changed.notify_all()
 
 

@@ -14,7 +14,11 @@ import os
 from typing import Final
 
 from antiphon.store.base.store import sweep_in_steps
+from antiphon.store.sql.audit import SqlAudit
 from antiphon.store.sql.containers import SqlContainers
+from antiphon.store.sql.keys import SqlKeys
+from antiphon.store.sql.projects import SqlProjects
+from antiphon.store.sql.purge import Purge
 from antiphon.store.sql.skills import SqlSkills
 from antiphon.store.sql.vector_files import detach_from_all, empty_expired
 from antiphon.store.sqlite.blobs import SqliteBlobs
@@ -23,10 +27,9 @@ from antiphon.store.sqlite.conversations import SqliteConversations
 from antiphon.store.sqlite.facet import do_nothing
 from antiphon.store.sqlite.files import SqliteFiles
 from antiphon.store.sqlite.history import SqliteHistories
-from antiphon.store.sqlite.keys import SqliteKeys
 from antiphon.store.sqlite.native_states import SqliteNativeStates
 from antiphon.store.sqlite.notices import SqliteNotices
-from antiphon.store.sqlite.tables import SqliteTables
+from antiphon.store.sqlite.tables import MainTables, SqliteTables
 from antiphon.store.sqlite.tool_calls import SqliteToolCalls
 from antiphon.store.sqlite.turns import SqliteTurns
 from antiphon.store.sqlite.vector_stores import SqliteVectorStores
@@ -38,7 +41,7 @@ __all__ = ["SqliteStore"]
 _ROWS_AT_ONCE: Final = 500
 
 
-class SqliteStore(SqliteTurns, SqliteHistories, SqliteWriters, SqliteKeys):
+class SqliteStore(SqliteTurns, SqliteHistories, SqliteWriters, SqlKeys):
     """A store in a file. See `Store` for what the methods do.
 
     `patience` is how long a caller waits for a database that another process has locked.
@@ -49,7 +52,9 @@ class SqliteStore(SqliteTurns, SqliteHistories, SqliteWriters, SqliteKeys):
     def __init__(
         self, path: str | os.PathLike[str], *, patience: float = 5.0, max_bytes: int | None = None
     ) -> None:
-        super().__init__(path, patience, max_bytes)
+        SqliteTurns.__init__(self, path, patience, max_bytes)
+        main = MainTables(self._file, self._presence)
+        SqlKeys.__init__(self, main, "rowid")
         self.conversations = SqliteConversations(self._writer, self._reader, self._presence)
         self.claims = SqliteClaims(self._writer, self._reader, self._presence)
         self.notices = SqliteNotices(self._writer)
@@ -61,6 +66,9 @@ class SqliteStore(SqliteTurns, SqliteHistories, SqliteWriters, SqliteKeys):
         self.files = SqliteFiles(self._tables, self.blobs)
         self.containers = SqlContainers(self._tables)
         self.skills = SqlSkills(self._tables)
+        self.audit = SqlAudit(main)
+        purge = Purge(main, self._tables, self.vector_stores, self._remove_turns)
+        self.projects = SqlProjects(main, purge)
         self.files.on_removal.append(detach_from_all)
         self.files.clean_ups.append(self.vector_stores.clean_up)
         self.files.sweeps += [self.containers.sweep_files, self.containers.sweep, empty_expired]

@@ -1,4 +1,4 @@
-"""Runs the operations on files (see `store.sql`) in SQLite, each inside a transaction of many."""
+"""Runs the operations of `store.sql` in SQLite, each inside a transaction of many."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Final, TypeVar
 
 from antiphon.store.base.blobs import BlobGone
 from antiphon.store.encoding import is_storable
-from antiphon.store.sql.steps import Alive, Operation, Row, Sql, Step, Steps
+from antiphon.store.sql.steps import Alive, Each, Operation, Row, Sql, Step, Steps
 from antiphon.store.sql.steps import Gone as GoneBlobs
+from antiphon.store.sqlite.database import DatabaseFile
 from antiphon.store.sqlite.erasure import mark
 from antiphon.store.sqlite.files_database import FilesDatabase
 from antiphon.store.sqlite.presence import Presence
 
-__all__ = ["SqliteTables", "drive"]
+__all__ = ["MainTables", "SqliteTables", "drive"]
 
 _T = TypeVar("_T")
 # What an operation raises for its caller: that is no fault of the database.
@@ -61,6 +62,47 @@ class SqliteTables:
         return is_storable(name)
 
 
+class MainTables:
+    """The tables of the main file, in which nothing has blobs. See `Tables` for the methods."""
+
+    def __init__(self, file: DatabaseFile, presence: Presence) -> None:
+        self._file = file
+        self._presence = presence
+
+    async def read(self, operation: Operation[_T]) -> _T:
+        def run(connection: sqlite3.Connection) -> _T | Exception:
+            try:
+                return drive(operation(), connection, self._presence, [])
+            except _REFUSALS as refusal:
+                return refusal
+
+        return await self._file.reader.call(run)
+
+    async def change(self, operation: Operation[_T]) -> _T:
+        def run(connection: sqlite3.Connection) -> _T | Exception:
+            return _change(operation, connection, self._presence, [])
+
+        return await self._file.writer.call(run)
+
+    async def remove(self, operation: Operation[bool]) -> bool:
+        def run(connection: sqlite3.Connection) -> bool | Exception:
+            is_removed = _change(operation, connection, self._presence, [])
+            if is_removed is True:
+                mark(connection)
+            return is_removed
+
+        return await self._file.writer.remove(run)
+
+    async def sign(self) -> str:
+        return self._presence.name
+
+    async def is_unused(self) -> bool:
+        return False
+
+    def is_text(self, name: str) -> bool:
+        return is_storable(name)
+
+
 def _change(
     operation: Operation[_T], connection: sqlite3.Connection, presence: Presence, gone: list[str]
 ) -> _T | Exception:
@@ -96,13 +138,18 @@ def _do(
     step: Step, connection: sqlite3.Connection, presence: Presence, gone: list[str]
 ) -> Sequence[Row]:
     if isinstance(step, Sql):
-        values = {f"v{place}": value for place, value in enumerate(step.values, 1)}
-        return connection.execute(_translate(step.statement), values).fetchall()
+        return connection.execute(_translate(step.statement), _named(step.values)).fetchall()
+    if isinstance(step, Each):
+        connection.executemany(_translate(step.statement), map(_named, step.values))
     if isinstance(step, Alive):
         return [(presence.is_alive(step.writer),)]
     if isinstance(step, GoneBlobs):
         gone += step.blobs
     return ()  # a lock: there is one writer
+
+
+def _named(values: Sequence[object]) -> dict[str, object]:
+    return {f"v{place}": value for place, value in enumerate(values, 1)}
 
 
 @lru_cache(maxsize=256)

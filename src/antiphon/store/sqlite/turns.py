@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,9 +19,10 @@ from typing import Any, Final
 from antiphon.protocol.errors import AntiphonError, StoreUnavailable, TurnLost
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.store.base import Admit, Batch, Entry, Notice
+from antiphon.store.base import Admit, Batch, Entry, Notice, Settlement
 from antiphon.store.base.entries import group_entries
 from antiphon.store.encoding import is_storable
+from antiphon.store.sqlite.busy_owners import BusyOwners
 from antiphon.store.sqlite.connection import turns_of
 from antiphon.store.sqlite.conversations import release
 from antiphon.store.sqlite.erasure import mark
@@ -33,6 +35,8 @@ from antiphon.store.sqlite.history import (
     refuse_items,
     response_key,
 )
+from antiphon.store.sqlite.ledger import SqliteLedger
+from antiphon.store.sqlite.ledger_writing import settle_entries
 from antiphon.store.sqlite.log import (
     SqliteLogs,
     close_log,
@@ -61,8 +65,10 @@ __all__ = [
 ]
 
 # Writes the entries of each kind (see `base.entries`). Any: of its own kind.
-KINDS: Final[dict[type[Entry], Callable[[sqlite3.Connection, Sequence[Any]], None]]] = {
-    Notice: insert_notices
+# They get the writer of the turn, whose fence was checked.
+KINDS: Final[dict[type[Entry], Callable[[sqlite3.Connection, str, Sequence[Any]], None]]] = {
+    Notice: insert_notices,
+    Settlement: settle_entries,
 }
 # Reasons that are kept for turns which have not ended yet.
 _MOST_LOST_BEGINNINGS: Final = 1000
@@ -76,6 +82,13 @@ _OPEN: Final = """
 _OLDEST: Final = (
     "SELECT key, owner, id FROM responses WHERE created_at < ? ORDER BY created_at LIMIT ?"
 )
+_REMOVE_OLD_LOGS: Final = """
+    DELETE FROM logs WHERE response IN (
+        SELECT logs.response FROM logs JOIN responses ON responses.key = logs.response
+        WHERE responses.created_at < ? AND responses.writer IS NULL LIMIT ?
+    )
+"""
+_OF_OWNER: Final = "SELECT key, owner, id FROM responses WHERE owner = ? LIMIT ?"
 _UNLOCK: Final = (
     "UPDATE conversations SET locked_by = NULL, writer = NULL WHERE owner = ? AND locked_by = ?"
 )
@@ -88,8 +101,10 @@ class SqliteTurns(SqliteLogs):
         self, path: str | os.PathLike[str], patience: float, max_bytes: int | None
     ) -> None:
         super().__init__(path, patience, max_bytes)
+        self.ledger = SqliteLedger(self.path, self._writer, self._reader, self._presence)
         self._lost_beginnings: OrderedDict[str, str] = OrderedDict()
         """Why the beginnings of turns could not be written, by the ids of their responses."""
+        self._busy_owners = BusyOwners()
 
     async def begin(
         self,
@@ -104,7 +119,9 @@ class SqliteTurns(SqliteLogs):
         turn = await encode_beginning(self._presence.name, owner, response, items, batch, request)
         run = partial(begin_turn, turn=turn)
         if batch is not None or self._writer.is_ailing:
-            await self._writer.call_or_share(run, turn.size)
+            is_quiet = self._busy_owners.is_quiet(owner, time.monotonic())
+            write = self._writer.call_first if is_quiet else self._writer.call_or_share
+            await write(run, turn.size)
             self._waiters.wake(response.id)
         else:
             note = partial(self._note_lost_beginning, response.id)
@@ -135,6 +152,7 @@ class SqliteTurns(SqliteLogs):
     ) -> None:
         writer = self._presence.name
         turn = await encode_ending(writer, owner, response, batch, said, entries, KINDS)
+        self.ledger.retry_lost()
         write = self._writer.call if batch is None else self._writer.call_or_share
         has_rows: bool
         try:
@@ -179,6 +197,30 @@ class SqliteTurns(SqliteLogs):
 
         return await self._writer.call(run)
 
+    async def sweep_logs(self, before: int, limit: int) -> int:
+        await self._purge()  # what is left of them row by row is found by the whole logs
+
+        def run(connection: sqlite3.Connection) -> int:
+            return connection.execute(_REMOVE_OLD_LOGS, (before, limit)).rowcount
+
+        removed = await self._writer.call(run)
+        if removed:
+            await self._writer.remove(do_nothing)
+        return removed
+
+    async def _remove_turns(self, owner: str, limit: int) -> int:
+        """Remove responses of an owner, `limit` at most; return how many."""
+
+        def run(connection: sqlite3.Connection) -> list[str]:
+            found = connection.execute(_OF_OWNER, (owner, limit)).fetchall()
+            _remove(connection, found)
+            return [row[2] for row in found]
+
+        removed = await self._writer.call(run)
+        for name in removed:
+            self._waiters.wake(name)
+        return len(removed)
+
 
 def begin_turn(connection: sqlite3.Connection, turn: Beginning) -> None:
     """Insert a turn that does not exist yet, with its input items."""
@@ -221,7 +263,7 @@ def finish_turn(connection: sqlite3.Connection, turn: Ending) -> bool | TurnLost
     if conversation is not None:
         release(connection, owner, conversation, turn.said)
     for kind, entries in group_entries(turn.entries).items():
-        KINDS[kind](connection, entries)
+        KINDS[kind](connection, turn.writer, entries)
     return has_rows
 
 

@@ -20,14 +20,14 @@ from antiphon.store.base.vector_stores import (
     Search,
     VectorStore,
 )
-from antiphon.store.sql.steps import Sql, Steps
+from antiphon.store.sql.steps import Each, Steps
 from antiphon.store.sql.vector_stores import SqlVectorStores
 from antiphon.store.sqlite.files_database import FilesDatabase
 from antiphon.store.sqlite.tables import SqliteTables
 from antiphon.store.sqlite.vector_clean import clean_step, has_leftovers
 from antiphon.store.sqlite.vector_search import search_stores
 from antiphon.store.sqlite.vector_words import NO_FTS5, check_fts5, has_fts5, index_steps
-from antiphon.store.vectors import VectorCache
+from antiphon.store.vectors import VectorCache, numpy_engine
 
 __all__ = ["SqliteVectorStores"]
 
@@ -47,6 +47,9 @@ class SqliteVectorStores(SqlVectorStores):
     @property
     def fault(self) -> str | None:
         return None if has_fts5() else NO_FTS5
+
+    async def engine(self) -> str:
+        return numpy_engine()
 
     async def add(
         self,
@@ -96,10 +99,9 @@ class _SqliteChunks:
     """See `ChunkTables`."""
 
     def add_texts(self, store: int, rows: Sequence[tuple[int, str]]) -> Steps[None]:
-        for row in rows:
-            yield Sql(_TEXT, row)
-        yield from index_steps(store, rows)
+        if rows:
+            yield Each(_TEXT, rows)
+            yield from index_steps(store, rows)
 
     def put_vectors(self, rows: Sequence[tuple[int, bytes]]) -> Steps[None]:
-        for row in rows:
-            yield Sql(_VECTOR, row)
+        yield Each(_VECTOR, rows)

@@ -20,7 +20,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store.sql.steps import Sql, Steps, ask
+from antiphon.store.sql.steps import Each, Steps, ask
 from antiphon.store.sqlite.erasure import mark
 from antiphon.store.vector_rows import PART_BITS, chunk_keys, first_part, part_of, split_words
 
@@ -39,6 +39,9 @@ __all__ = [
 
 INDEXES: Final = 32
 RANKED: Final = 6_000
+# Words wait in memory for the commit, up to so many bytes, and segments are joined when there are
+# eight of one size: with the defaults, a megabyte and four, every word is written twice as often.
+_SETTINGS: Final = {"hashsize": 8 * 1024 * 1024, "automerge": 8}
 _PAGES_AT_ONCE: Final = 500
 _IS_THERE: Final = "SELECT 1 FROM sqlite_master WHERE name = $1"
 NO_FTS5: Final = (
@@ -64,7 +67,7 @@ def has_fts5() -> bool:
     """Return whether this SQLite has FTS5 with what we need of it."""
     connection = sqlite3.connect(":memory:")
     try:
-        connection.execute(_creation("probe"))
+        _create(connection, "probe")
     except sqlite3.OperationalError:
         return False
     finally:
@@ -83,14 +86,13 @@ def index_name(store: int) -> str:
     return f"vector_words_{store % INDEXES}"
 
 
-def index_steps(store: int, rows: Iterable[tuple[int, str]]) -> Steps[None]:
+def index_steps(store: int, rows: Sequence[tuple[int, str]]) -> Steps[None]:
     """Add chunks to the index: their keys and texts."""
     name = index_name(store)
     if not (yield from ask(_IS_THERE, name)):
-        yield from ask(_creation(name))
-    statement = f"INSERT INTO {name} (rowid, text) VALUES ($1, $2)"  # noqa: S608 # a constant
-    for row in rows:
-        yield Sql(statement, row)
+        for statement in _creation(name):
+            yield from ask(statement)
+    yield Each(f"INSERT INTO {name} (rowid, text) VALUES ($1, $2)", rows)  # noqa: S608 # a constant
 
 
 def add_words(connection: sqlite3.Connection, rows: Iterable[tuple[int, str]]) -> None:
@@ -99,7 +101,7 @@ def add_words(connection: sqlite3.Connection, rows: Iterable[tuple[int, str]]) -
     for key, text in rows:
         name = index_name(part_of(key)[0] >> PART_BITS)
         if not _is_there(connection, name):
-            connection.execute(_creation(name))
+            _create(connection, name)
         connection.execute(f"INSERT INTO {name} (rowid, text) VALUES (?, ?)", (key, text))  # noqa: S608
 
 
@@ -201,9 +203,20 @@ def _is_there(connection: sqlite3.Connection, name: str) -> bool:
     return connection.execute(_IS_THERE, (name,)).fetchone() is not None
 
 
-def _creation(name: str) -> str:
+def _create(connection: sqlite3.Connection, name: str) -> None:
+    for statement in _creation(name):
+        connection.execute(statement)
+
+
+def _creation(name: str) -> list[str]:
+    """Return the statements that make an index. An older one has the defaults of FTS5."""
     # Contentless: the text is in `vector_chunks` alone.
-    return f"CREATE VIRTUAL TABLE {name} USING fts5(text, content='', tokenize='porter unicode61')"
+    table = f"CREATE VIRTUAL TABLE {name} USING fts5(text, content='', tokenize='porter unicode61')"
+    settings = [
+        f"INSERT INTO {name} ({name}, rank) VALUES ('{setting}', {value})"  # noqa: S608 # constants
+        for setting, value in _SETTINGS.items()
+    ]
+    return [table, *settings]
 
 
 def _quote(word: str) -> str:

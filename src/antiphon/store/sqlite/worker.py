@@ -9,6 +9,7 @@ one wake-up per event loop. Rules:
 - A connection that failed is closed, and the next job opens a new one.
 - No caller waits for a locked database longer than `patience`.
 - A job without a waiting caller waits a moment, so that it shares a commit with others.
+- An urgent job goes first, and ends the transaction that is under way; every second one at most.
 - Jobs that come often (`share`) make few commits: after one, the next waits a moment for more.
 - Writers of all processes take turns (see `queue`). Jobs that come while we wait for our turn
   run in the same transaction.
@@ -27,10 +28,12 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import Any, Final, Protocol, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.promise import Promise
+from antiphon.store.pulse import Pulse
 from antiphon.store.sqlite.backlog import Backlog, Job, Run, Together, Watch, deliver
 from antiphon.store.sqlite.connection import is_locked, unavailable
 from antiphon.store.sqlite.erasure import Progress
@@ -95,7 +98,7 @@ class _Worker:
         finally:
             del future  # an error refers to this frame: it would keep what could not be stored
 
-    def _put(self, run: Run[Any], size: int, *, is_removal: bool = False) -> Promise[Any]:
+    def _put(self, run: Run[Any], size: int, *, is_removal: bool = False) -> Job:
         """Add a job; return what its answer will be in. Does not wake the thread."""
         watch = self._watch()
         job = Job(run, time.monotonic() + self._patience, watch)
@@ -199,6 +202,8 @@ class Writer(_Worker):
         queue: WriteQueue,
     ) -> None:
         self.is_ailing = False
+        self.pulse = Pulse(lambda: len(self._backlog))
+        """How the commits went."""
         self._queue = queue
         self._eraser = eraser
         # Whether a pass through the file is running, and whether another must follow.
@@ -212,6 +217,8 @@ class Writer(_Worker):
         self._next_step = 0.0
         self._spent = 0.0
         self._nap = 0.0
+        # Whether urgent jobs may go before others in the next transaction.
+        self._may_stop = True
         super().__init__(connect, patience, check, trouble)
 
     @property
@@ -255,6 +262,17 @@ class Writer(_Worker):
         """
         return self.share(run, size) if self._nap >= _SHARE else self.call(run, size)
 
+    def call_first(self, run: Run[_T], size: int) -> Awaitable[_T]:
+        """Like `call`, but before all jobs that wait, and without waiting for those that run.
+
+        The transaction that is under way ends with this job; what it has not done yet comes
+        after that. The job must depend on no other that was not answered.
+        """
+        job = self._put(run, size)
+        job.is_urgent = self._backlog.has_urgent = True
+        self._backlog.ring()
+        return job
+
     async def remove(self, run: Run[_T]) -> _T:
         """Like `call`, for a removal: the result True is returned once the content is erased."""
         future: Promise[_T] = self._put(run, 0, is_removal=True)
@@ -292,11 +310,15 @@ class Writer(_Worker):
         self._queue.leave()
 
     def _commit(self, connection: sqlite3.Connection, jobs: list[Job]) -> None:
+        """Do the jobs, and those that are urgent; put back what has to wait for these."""
+        left: list[Job] = []
+        began = time.monotonic()
         try:
-            _run(connection, jobs)
+            left = self._run(connection, jobs)
             connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001 # outermost frame of the thread
             self._drop()
+            jobs += left
             if len(jobs) == 1:
                 self._queue.leave()
                 self._fail(jobs, error)
@@ -306,11 +328,62 @@ class Writer(_Worker):
                     self._do(half)
         else:
             self._queue.leave()
+            self.pulse.note(time.monotonic() - began, len(jobs))
             if any(not isinstance(job.outcome, Exception) for job in jobs):
                 # If every job was refused, nothing was written: that proves nothing.
                 self.is_ailing = False
                 self._trouble.end()
             deliver(self._keep_removals(jobs))
+            if left:
+                self._backlog.put_back(left)
+
+    def _run(self, connection: sqlite3.Connection, jobs: list[Job]) -> list[Job]:
+        """Do the jobs in order; those that can be done together come last, or first if `is_early`.
+
+        Stop for urgent jobs: do these, add them to `jobs`, and return what was left undone. It is
+        then in `jobs` no longer. What was left once is done before it is stopped again.
+        """
+        backlog = self._backlog
+        if backlog.has_urgent:
+            if self._may_stop:
+                return self._run_urgent(connection, jobs, {*jobs})
+            backlog.has_urgent = False
+        early: dict[Together, list[Job]] = {}
+        late: dict[Together, list[Job]] = {}
+        single: list[Job] = []
+        for job in jobs:
+            together: Together | None = getattr(job.run, "together", None)
+            if together is None:
+                single.append(job)
+            elif getattr(job.run, "is_early", False):
+                early.setdefault(together, []).append(job)
+            else:
+                late.setdefault(together, []).append(job)
+        _run_together(connection, early)
+        for count, job in enumerate(single, 1):
+            job.outcome = job.run(connection)
+            if backlog.has_urgent and self._may_stop:
+                undone = {*single[count:], *chain.from_iterable(late.values())}
+                return self._run_urgent(connection, jobs, undone)
+        _run_together(connection, late)
+        self._may_stop = True
+        return []
+
+    def _run_urgent(
+        self, connection: sqlite3.Connection, jobs: list[Job], undone: set[Job]
+    ) -> list[Job]:
+        urgent = [job for job in jobs if job.is_urgent and job in undone]
+        urgent += self._backlog.take_urgent()
+        left = [job for job in jobs if job in undone and not job.is_urgent]
+        jobs[:] = [*urgent, *(job for job in jobs if job not in undone)]
+        try:
+            for job in urgent:
+                job.outcome = job.run(connection)
+        except BaseException:
+            jobs += left
+            raise
+        self._may_stop = not left
+        return left
 
     def _keep_removals(self, jobs: list[Job]) -> list[Job]:
         """Keep the jobs that removed something until it is erased; return the others."""
@@ -409,15 +482,7 @@ class Writer(_Worker):
         deliver(jobs)
 
 
-def _run(connection: sqlite3.Connection, jobs: list[Job]) -> None:
-    """Do the jobs in order; those that can be done together come last, and are."""
-    alike: dict[Together, list[Job]] = {}
-    for job in jobs:
-        together: Together | None = getattr(job.run, "together", None)
-        if together is None:
-            job.outcome = job.run(connection)
-        else:
-            alike.setdefault(together, []).append(job)
+def _run_together(connection: sqlite3.Connection, alike: dict[Together, list[Job]]) -> None:
     for together, some in alike.items():
         results = together(connection, [job.run for job in some])
         for job, result in zip(some, results, strict=True):

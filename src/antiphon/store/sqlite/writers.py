@@ -17,6 +17,7 @@ from antiphon.store.base import Batch, Orphan
 from antiphon.store.encoding import decode_turn, is_storable
 from antiphon.store.sqlite.connection import turns_of
 from antiphon.store.sqlite.facet import Facet
+from antiphon.store.sqlite.ledger_abandoned import claim_charges
 from antiphon.store.turns import lost_turn
 
 __all__ = ["SqliteWriters", "ask_cancel", "claim_orphans", "explain_loss", "insert_job"]
@@ -31,7 +32,7 @@ _ASKED_CANCELS: Final = """
     WHERE jobs.is_cancelled AND responses.writer = ?
 """
 _ORPHANS: Final = """
-    SELECT responses.key, responses.owner, responses.status, responses.body,
+    SELECT responses.key, responses.id, responses.owner, responses.status, responses.body,
         jobs.request, coalesce(jobs.is_cancelled, 0)
     FROM responses LEFT JOIN jobs ON jobs.response = responses.key
     WHERE responses.writer IN (SELECT value FROM json_each(?))
@@ -104,12 +105,13 @@ def claim_orphans(
         "UPDATE responses SET writer = ? WHERE key = ?", [(writer, row[0]) for row in rows]
     )
     turns_of(connection).forget_all()
+    claim_charges(connection, writer, [row[1] for row in rows])
     batches: dict[int, list[Batch]] = {row[0]: [] for row in rows}
     for key, *batch in connection.execute(_OF_ALL, (json.dumps(list(batches)),)):
         batches[key].append(Batch(*batch))
     return [
         Orphan(owner, decode_turn(body, [], status), batches[key], request, bool(is_cancelled))
-        for key, owner, status, body, request, is_cancelled in rows
+        for key, _, owner, status, body, request, is_cancelled in rows
     ]
 
 

@@ -9,11 +9,12 @@ killed), the workspace has lost its state, and the model is informed; its files 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, Literal
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -30,22 +31,24 @@ from antiphon.store.base import (
     StoredFile,
 )
 from antiphon.tools.containers.folder import MOUNT, plain_name
-from antiphon.tools.containers.locked_folder import make_folder
 from antiphon.tools.containers.running import Running, RunningContainer
 from antiphon.tools.containers.settings import ContainerSettings
 from antiphon.tools.containers.skills import SkillBook
 from antiphon.tools.containers.workspace import Workspace
 from antiphon.tools.sandbox.base import Engine, SandboxFailed, SandboxLimits
+from antiphon.tools.sandbox.locked_folder import make_folder
 
 __all__ = [
     "ContainerService",
     "ContainerWish",
     "EngineFinder",
     "FoundEngine",
+    "ProbeState",
     "no_container",
     "no_file",
 ]
 
+_log = logging.getLogger(__name__)
 _PIECE: Final = 1024 * 1024
 _GIB: Final = 1024**3
 
@@ -69,11 +72,9 @@ class FoundEngine(msgspec.Struct, frozen=True):
 
 
 EngineFinder = Callable[[], Awaitable[FoundEngine]]
-"""Finds out which engine holds here. It is called once, when the first program is to run."""
-
-
-async def _no_engine() -> FoundEngine:
-    return FoundEngine()
+"""Finds out which engine holds here. It is called once: at the start, or for the first program."""
+ProbeState = Literal["none", "probing", "usable", "unusable"]
+"""What is known about the engines: nothing yet, or what the probe is doing or has found."""
 
 
 class ContainerService:
@@ -85,7 +86,7 @@ class ContainerService:
         mint: Callable[[str], str],
         now: Callable[[], int],
         *,
-        find_engine: EngineFinder = _no_engine,
+        find_engine: EngineFinder | None = None,
         settings: ContainerSettings | None = None,
         limits: SandboxLimits | None = None,
     ) -> None:
@@ -113,6 +114,26 @@ class ContainerService:
             found = self._paths[owner, response_id] = ContainerPaths()
         return found
 
+    def begin_probe(self) -> None:
+        """Begin to find out which engine holds here, beside everything else.
+
+        A program that is to run before the end of it waits. Without a finder nothing begins.
+        """
+        if self._find_engine is not None and self._engine is None:
+            self._engine = asyncio.ensure_future(self._find_engine())
+            self._engine.add_done_callback(_log_fault)
+
+    @property
+    def probe_state(self) -> ProbeState:
+        """How far finding out has come."""
+        if self._engine is None:
+            return "none"
+        if not self._engine.done():
+            return "probing"
+        if self._engine.cancelled() or self._engine.exception() is not None:
+            return "unusable"
+        return "usable" if self._engine.result().engine is not None else "unusable"
+
     async def why_not(self) -> str:
         """Return why no program can run here; nothing if one can."""
         found = await self._found()
@@ -127,9 +148,8 @@ class ContainerService:
 
     async def _found(self) -> FoundEngine:
         """Return the engine, looked for once, also if those who wait for it are cancelled."""
-        if self._engine is None:
-            self._engine = asyncio.ensure_future(self._find_engine())
-        return await asyncio.shield(self._engine)
+        self.begin_probe()
+        return FoundEngine() if self._engine is None else await asyncio.shield(self._engine)
 
     # Rows.
 
@@ -301,13 +321,19 @@ class ContainerService:
     async def close(self) -> None:
         """Close all sandboxes."""
         await self.running.close()
-        looking, self._engine = self._engine, None
-        if looking is None:
-            return
-        if not looking.done():
+        state, looking = self.probe_state, self._engine
+        self._engine = None
+        if looking is not None and state == "probing":
             looking.cancel()
-        elif not looking.cancelled() and (engine := looking.result().engine) is not None:
+            await asyncio.wait([looking])  # what it attacks is killed on the way
+        elif looking is not None and state == "usable" and (engine := looking.result().engine):
             await engine.close()
+
+
+def _log_fault(looking: asyncio.Future[FoundEngine]) -> None:
+    """Log a fault of the finder itself: what it found out is logged by the finder."""
+    if not looking.cancelled() and (error := looking.exception()) is not None:
+        _log.error("no program is run: the probe of the sandbox failed", exc_info=error)
 
 
 def memory_of(settings: dict[str, Any], limits: SandboxLimits) -> int:

@@ -27,9 +27,9 @@ from antiphon.tools.containers.folder import (
     remove_file,
     scan,
 )
-from antiphon.tools.containers.locked_folder import LockedFolder
 from antiphon.tools.containers.settings import ContainerSettings
 from antiphon.tools.sandbox.base import CellEnd, CellOutput, Sandbox, ShellEnd
+from antiphon.tools.sandbox.locked_folder import LockedFolder
 
 __all__ = ["Collected", "Workspace"]
 

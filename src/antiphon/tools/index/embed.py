@@ -9,10 +9,15 @@ from __future__ import annotations
 import math
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-__all__ = ["Embedder", "EmbeddingFailed", "pack_vector"]
+from antiphon.models.prices import Price
+from antiphon.protocol.response import Usage
+from antiphon.transport.http import Sending
+
+__all__ = ["CallCharge", "Embedder", "EmbeddingFailed", "Pay", "not_paid", "pack_vector"]
 
 
 class EmbeddingFailed(Exception):
@@ -24,6 +29,35 @@ class EmbeddingFailed(Exception):
         """Whether the same request may work later."""
         self.wait = wait
         """How long to wait before, if the upstream has stated it."""
+
+
+class CallCharge(Protocol):
+    """What is known of a call that is charged."""
+
+    sending: Sending
+    usage: Usage | None
+    is_whole: bool
+
+
+Pay = Callable[[str, str, Price | None, int], AbstractAsyncContextManager[CallCharge]]
+"""Holds a charge for one call of an upstream, and settles it however it ends.
+
+It gets who pays, the model, its price if that is known, and how many bytes are sent. It raises
+LimitReached before the call, and learns from BackendError how the call failed.
+"""
+
+
+class _Free:
+    def __init__(self) -> None:
+        self.sending = Sending()
+        self.usage: Usage | None = None
+        self.is_whole = False
+
+
+@asynccontextmanager
+async def not_paid(owner: str, model: str, price: Price | None, sent: int) -> AsyncIterator[_Free]:
+    """Charge nobody: there is no ledger."""
+    yield _Free()
 
 
 class Embedder(Protocol):
@@ -39,12 +73,19 @@ class Embedder(Protocol):
         """How many texts to give at once."""
         ...
 
-    async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Return the vectors of texts to be stored. Raise EmbeddingFailed."""
+    def pay_with(self, pay: Pay) -> None:
+        """Charge the calls of an upstream in this way from now on."""
         ...
 
-    async def embed_query(self, text: str) -> bytes:
-        """Return the vector of a query; it does not wait for texts. Raise EmbeddingFailed."""
+    async def embed(self, owner: str, texts: Sequence[str]) -> list[bytes]:
+        """Return the vectors of texts to be stored. Raise EmbeddingFailed or LimitReached.
+
+        `owner` pays, if an upstream is asked.
+        """
+        ...
+
+    async def embed_query(self, owner: str, text: str) -> bytes:
+        """Return the vector of a query; it does not wait for texts. It raises the same errors."""
         ...
 
     async def close(self) -> None:

@@ -15,11 +15,14 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.models.prices import Price
 from antiphon.protocol.errors import BackendError
-from antiphon.tools.index.embed import EmbeddingFailed, pack_vector
+from antiphon.protocol.response import Usage
+from antiphon.tools.index.embed import EmbeddingFailed, Pay, not_paid, pack_vector
 from antiphon.transport.aside import aside
 from antiphon.transport.http import HttpClient, Limits
 from antiphon.transport.secret import Secret
+from antiphon.wires.chat.chunks import read_usage
 
 __all__ = ["EmbeddingsUpstream"]
 
@@ -27,6 +30,13 @@ _MAX_BODY: Final = 64 * 1024 * 1024
 _MAX_REASON: Final = 500
 _MAY_PASS: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _MAX_WAIT: Final = 60.0
+
+
+class _Counted(msgspec.Struct):
+    usage: Any = None
+
+
+_decode_counted = msgspec.json.Decoder(_Counted).decode
 
 
 class EmbeddingsUpstream:
@@ -42,6 +52,7 @@ class EmbeddingsUpstream:
         batch: int = 32,
         seconds: float = 60.0,
         proxies: bool = False,
+        price: Price | None = None,
     ) -> None:
         self._url = f"{base_url.rstrip('/')}/embeddings"
         self._model = model
@@ -50,28 +61,39 @@ class EmbeddingsUpstream:
         self.kind = f"api:{model}" + (f":{dimensions}" if dimensions else "")
         limits = Limits(connect=5.0, first_byte=seconds, idle=seconds, wall=seconds, body=_MAX_BODY)
         self._client = HttpClient(key=key, limits=limits, proxies=proxies)
+        self._price = price
+        self._pay: Pay = not_paid
 
-    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+    def pay_with(self, pay: Pay) -> None:
+        """Charge each call in this way."""
+        self._pay = pay
+
+    async def embed(self, owner: str, texts: Sequence[str]) -> list[bytes]:
         """Return the vectors of texts."""
         body: dict[str, Any] = {"model": self._model, "input": list(texts)}
         body["encoding_format"] = "float"
         if self._dimensions:
             body["dimensions"] = self._dimensions
-        answer = await self._post(msgspec.json.encode(body))
+        answer = await self._post(owner, msgspec.json.encode(body))
         return await aside(_read_vectors, answer, len(texts))
 
-    async def embed_query(self, text: str) -> bytes:
+    async def embed_query(self, owner: str, text: str) -> bytes:
         """Return the vector of a query."""
-        (vector,) = await self.embed([text])
+        (vector,) = await self.embed(owner, [text])
         return vector
 
     async def close(self) -> None:
         """Close its connections."""
         await self._client.close()
 
-    async def _post(self, body: bytes) -> bytes:
+    async def _post(self, owner: str, body: bytes) -> bytes:
         try:
-            reply = await self._client.fetch("POST", self._url, body=body)
+            async with self._pay(owner, self._model, self._price, len(body)) as charge:
+                reply = await self._client.fetch(
+                    "POST", self._url, body=body, sending=charge.sending
+                )
+                if reply.head.status == 200:
+                    charge.usage, charge.is_whole = _read_usage(reply.body), True
         except BackendError as error:
             reason = self._client.redact(str(error))
             raise EmbeddingFailed(f"the embeddings upstream: {reason}", may_pass=True) from None
@@ -93,6 +115,15 @@ class EmbeddingsUpstream:
         if not isinstance(words, str):
             return where
         return self._client.redact(f"{where}: {words[:_MAX_REASON]}")
+
+
+def _read_usage(answer: bytes) -> Usage | None:
+    """Return what the upstream reports, if it does."""
+    try:
+        usage = _decode_counted(answer).usage
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return read_usage(usage) if isinstance(usage, dict) else None
 
 
 def _wait_of(headers: Mapping[str, str]) -> float | None:

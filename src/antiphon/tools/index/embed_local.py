@@ -27,7 +27,7 @@ from antiphon.backends.weights import (
     WeightsUnavailable,
     ensure_weights,
 )
-from antiphon.tools.index.embed import EmbeddingFailed, pack_vector
+from antiphon.tools.index.embed import EmbeddingFailed, Pay, pack_vector
 
 __all__ = ["LocalEmbedder", "can_embed", "fetch_model"]
 
@@ -62,12 +62,15 @@ class LocalEmbedder:
         self.windows = 0
         """How many windows of texts were embedded."""
 
-    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+    def pay_with(self, pay: Pay) -> None:
+        """Charge nothing: no upstream is asked."""
+
+    async def embed(self, owner: str, texts: Sequence[str]) -> list[bytes]:
         """Return the vectors of texts."""
         loop = asyncio.get_running_loop()
         return [await loop.run_in_executor(self._slow, self._embed, text) for text in texts]
 
-    async def embed_query(self, text: str) -> bytes:
+    async def embed_query(self, owner: str, text: str) -> bytes:
         """Return the vector of a query: of its first window."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._quick, self._embed_query, text)

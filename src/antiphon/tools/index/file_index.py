@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 from antiphon.tools.documents.base import DocumentReader
 from antiphon.tools.documents.reader import Documents
-from antiphon.tools.index.embed import Embedder
+from antiphon.tools.index.embed import Embedder, Pay
 from antiphon.tools.index.ingest import FileStore, Ingest, IngestSettings
 from antiphon.tools.index.search import Searcher
 
@@ -35,6 +35,11 @@ class FileIndex:
         self.embedder = embedder
         self.ingest = Ingest(store, reader, embedder, settings)
         self.searcher = Searcher(store.vector_stores, embedder)
+
+    def pay_with(self, pay: Pay) -> None:
+        """Charge the calls of an upstream that makes vectors in this way."""
+        if self.embedder is not None:
+            self.embedder.pay_with(pay)
 
     def wake(self) -> None:
         """Index what was attached just now."""

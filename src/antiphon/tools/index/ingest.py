@@ -19,13 +19,13 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, Protocol
 
 import msgspec
 
-from antiphon.protocol.errors import StoreUnavailable
+from antiphon.protocol.errors import LimitReached, StoreUnavailable
 from antiphon.store.base.blobs import Blobs
 from antiphon.store.base.files import Files, StoredFile
 from antiphon.store.base.vector_stores import Chunk, Job, VectorStores
@@ -36,7 +36,7 @@ from antiphon.transport.aside import aside_if
 
 __all__ = ["FileStore", "Ingest", "IngestSettings"]
 
-_CHUNKS: Final = 512  # stored at once
+_CHUNKS: Final = 512  # stored at once: a busy database must be done with them in time
 _LARGE: Final = 64 * 1024  # characters; larger pieces are cut beside the event loop
 _log = logging.getLogger(__name__)
 
@@ -225,22 +225,36 @@ class Ingest:
         _check(await stores.end_job(job, error_code=code, error_message=message))
 
     async def _add_words(self, job: Job) -> None:
-        """Store the chunks of the document as they come."""
+        """Store the chunks of the document as they come. While some are stored, more are read."""
+        adding: asyncio.Task[None] | None = None
+        try:
+            async with aclosing(self._chunks(job)) as batches:
+                async for texts in batches:
+                    if adding is not None:
+                        await adding
+                    adding = asyncio.create_task(self._add(job, texts))
+            if adding is None:
+                raise DocumentFailed("invalid_file", "the file has no text in it")
+            await adding
+        finally:
+            if adding is not None:
+                adding.cancel()
+                await asyncio.gather(adding, return_exceptions=True)
+
+    async def _chunks(self, job: Job) -> AsyncGenerator[list[str], None]:
+        """Yield the chunks of the document, many at a time."""
         file = await self._find(job)
         chunker = Chunker(job.file.chunk_tokens, job.file.overlap_tokens)
         waiting: list[str] = []
-        is_empty = True
         async with aclosing(self._reader.read(self._source(job.owner, file))) as pieces:
             async for text in pieces:
                 waiting += await aside_if(len(text) > _LARGE, chunker.feed, text)
                 while len(waiting) >= _CHUNKS:
-                    is_empty = await self._add(job, waiting[:_CHUNKS])
+                    yield waiting[:_CHUNKS]
                     del waiting[:_CHUNKS]
         waiting += chunker.finish()
         if waiting:
-            is_empty = await self._add(job, waiting)
-        if is_empty:
-            raise DocumentFailed("invalid_file", "the file has no text in it")
+            yield waiting
 
     async def _find(self, job: Job) -> StoredFile:
         file_id = job.file.file_id
@@ -255,11 +269,9 @@ class Ingest:
 
         return Source(file.filename, file.size, read)
 
-    async def _add(self, job: Job, texts: list[str]) -> bool:
-        """Store chunks, and return False: the file is not empty."""
+    async def _add(self, job: Job, texts: list[str]) -> None:
         chunks = [Chunk(text) for text in texts]
         _check(await self._store.vector_stores.add_chunks(job, chunks))
-        return False
 
     # Vectors.
 
@@ -272,23 +284,32 @@ class Ingest:
         while texts := await stores.chunks(
             job.owner, job.store_id, file_id, after=place - 1, limit=embedder.batch
         ):
-            vectors = await self._embed(embedder, texts)
+            vectors = await self._embed(embedder, job.owner, texts)
             _check(await stores.add_vectors(job, place, vectors, embedding=embedder.kind))
             place += len(texts)
 
-    async def _embed(self, embedder: Embedder, texts: list[str]) -> list[bytes]:
+    async def _embed(self, embedder: Embedder, owner: str, texts: list[str]) -> list[bytes]:
         """Return the vectors; try again what may pass."""
         wait = self._settings.embed_wait
         for left in reversed(range(self._settings.embed_tries)):
             try:
                 async with self._embedding:
-                    return await embedder.embed(texts)
+                    return await _embed_paid(embedder, owner, texts)
             except EmbeddingFailed as failure:
                 if not failure.may_pass or not left:
                     raise
                 await asyncio.sleep(wait if failure.wait is None else failure.wait)
                 wait *= 2
         raise AssertionError("there is at least one try")
+
+
+async def _embed_paid(embedder: Embedder, owner: str, texts: list[str]) -> list[bytes]:
+    """Return the vectors. To have no room in a budget is a failure like others."""
+    try:
+        return await embedder.embed(owner, texts)
+    except LimitReached as limit:
+        may_pass = limit.retry_after is not None
+        raise EmbeddingFailed(str(limit), may_pass=may_pass, wait=limit.retry_after) from None
 
 
 def _check(is_ours: bool) -> None:

@@ -77,9 +77,9 @@ class Searcher:
         return [found[store_id] for store_id in store_ids]
 
     async def search(self, owner: str, query: FileQuery) -> list[Ranked]:
-        """Return chunks, best first: more than any caller shows. Raise EmbeddingFailed.
+        """Return chunks, best first: more than any caller shows. The vector stores count as used.
 
-        The vector stores count as used.
+        Raise EmbeddingFailed, or LimitReached if the owner cannot pay for the vector of a query.
         """
         searches = await asyncio.gather(
             *(self._search(owner, query, text) for text in query.queries)
@@ -91,7 +91,7 @@ class Searcher:
         embedder, ranking = self._embedder, query.ranking
         vector = None
         if embedder is not None and ranking.vector_weight > 0:
-            vector = await embedder.embed_query(text)
+            vector = await embedder.embed_query(owner, text)
         # Words that do not count are not searched, unless there is nothing else.
         words = [text] if vector is None or ranking.words_weight > 0 else []
         search = Search(

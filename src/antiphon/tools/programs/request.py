@@ -12,7 +12,7 @@ One that does not fit is not run again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +24,9 @@ from antiphon.tools.programs.sandboxed import ProgramRecord, ProgramResult
 __all__ = ["WaitingProgram", "caller_of", "fingerprint", "waiting_programs"]
 
 _RULES: Final = "1"
+
+Alias = Callable[[str | None, str], str]
+"""Returns the name of a function in a program, from its namespace and its name."""
 
 
 class WaitingProgram(msgspec.Struct, frozen=True):
@@ -50,7 +53,7 @@ def caller_of(item: Item) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def waiting_programs(items: Sequence[Item]) -> Iterator[WaitingProgram]:
+def waiting_programs(items: Sequence[Item], alias: Alias) -> Iterator[WaitingProgram]:
     """Yield the programs of a conversation that have no output yet."""
     ended = {item.get("call_id") for item in items if item_type(item) == "program_output"}
     outputs = {
@@ -61,11 +64,16 @@ def waiting_programs(items: Sequence[Item]) -> Iterator[WaitingProgram]:
             continue
         call_id, code = item.get("call_id"), item.get("code")
         if isinstance(call_id, str) and isinstance(code, str):
-            yield _waiting(item, call_id, code, items, outputs)
+            yield _waiting(item, call_id, code, items, outputs, alias)
 
 
 def _waiting(
-    program: Item, call_id: str, code: str, items: Sequence[Item], outputs: dict[Any, Item]
+    program: Item,
+    call_id: str,
+    code: str,
+    items: Sequence[Item],
+    outputs: dict[Any, Item],
+    alias: Alias,
 ) -> WaitingProgram:
     calls = [item for item in items if caller_of(item) == call_id and _is_call(item)]
     missing = [call["call_id"] for call in calls if call["call_id"] not in outputs]
@@ -79,7 +87,11 @@ def _waiting(
     if problem:
         return WaitingProgram(call_id, code, [], problem)
     records = [
-        ProgramRecord(call["name"], call["arguments"], _result(outputs[call["call_id"]]))
+        ProgramRecord(
+            alias(call.get("namespace"), call["name"]),
+            call["arguments"],
+            _result(outputs[call["call_id"]]),
+        )
         for call in calls
     ]
     return WaitingProgram(call_id, code, records)

@@ -12,12 +12,12 @@ results, without the model, until it ends. Then the model gets what it emitted.
     | it waits for results         | function_call, with the program as its  | is not asked    |
     |                              | caller; the response ends               |                 |
 
-Hosted tools cannot be called from programs; this is reported.
+Hosted tools cannot be called from programs; this is reported. A turn whose items are neither
+returned nor kept runs no programs: they could not go on.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
@@ -25,6 +25,7 @@ from typing import Any, Final
 from antiphon.plans.toolbox import Offer
 from antiphon.protocol.codec import decode_json
 from antiphon.protocol.items import Item, Part
+from antiphon.protocol.program_calls import caller_field, program_call_id
 from antiphon.tools.base import (
     Decision,
     Decline,
@@ -55,6 +56,10 @@ _ABOUT: Final = (
     "random numbers are fixed. Nothing is kept between programs. A result that is JSON is a "
     "value, any other is a string."
 )
+_NOT_KEPT: Final = (
+    "this API does not return programs, and they are not kept here: that needs the extra seal, "
+    "and keep_state"
+)
 _CODE: Final = "The JavaScript source. The tools in it, each called with one object:"
 
 
@@ -71,6 +76,8 @@ class ProgramRunner:
 
     async def begin(self, request: ToolRequest) -> ToolSession:
         """Return the session of a turn."""
+        if not request.keeps_items:
+            return not_here(request, _NOT_KEPT)
         if why := await self.programs.why_not():
             return not_here(request, why)
         return _Session(self.programs, request)
@@ -90,7 +97,8 @@ class _Session(ToolSession):
             description=_ABOUT,
             parameters=_schema([*map(_describe, self._offers.values())]),
         )
-        self._waiting = {one.call_id: one for one in waiting_programs(request.items)}
+        waiting = waiting_programs(request.items, self._alias)
+        self._waiting = {one.call_id: one for one in waiting}
         self.approved = [
             HostedCall(function=self._function, arguments=one.code, call_id=one.call_id)
             for one in self._waiting.values()
@@ -143,18 +151,24 @@ class _Session(ToolSession):
         """Return a program that did not come to its end, with the reason."""
         return _outcome(start.item, ProgramState("failed", why))
 
+    def _alias(self, namespace: str | None, name: str) -> str:
+        """Return the name of a function in programs; one that is not declared keeps its own."""
+        for alias, offer in self._offers.items():
+            if (offer.namespace, offer.name) == (namespace, name):
+                return alias
+        return name
+
     def _call_item(self, program: str, number: int, made: ProgramCall) -> Item:
         """Return a call of the caller's function. Its id is the same on every replay."""
-        digest = hashlib.sha256(f"{program}\n{number}".encode()).hexdigest()
         offer = self._offers[made.name]
         space = {} if offer.namespace is None else {"namespace": offer.namespace}
         return {
             "type": "function_call",
-            "call_id": f"call_{digest[:24]}",
+            "call_id": program_call_id(program, number),
             "name": offer.name,
             **space,
             "arguments": made.arguments,
-            "caller": {"type": "program", "caller_id": program},
+            "caller": caller_field(program),
             "status": "completed",
         }
 

@@ -16,10 +16,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from antiphon.tools.base import ToolFailed
-from antiphon.tools.containers.locked_folder import make_folder
 from antiphon.tools.containers.service import ContainerService
 from antiphon.tools.programs.settings import ProgramSettings
 from antiphon.tools.sandbox.base import CellEnd, Sandbox, SandboxFailed
+from antiphon.tools.sandbox.locked_folder import make_folder
 
 __all__ = ["LIBRARY", "ProgramCall", "ProgramRecord", "ProgramState", "Programs", "find_library"]
 

@@ -1,7 +1,8 @@
 """Does an engine hold here? It is attacked before it is used, once in the life of the process.
 
-An engine that fails one attack is not used. Without an engine nothing runs, and the reason is kept
-for the log, for `antiphon tools` and for callers.
+The attacks run in processes of their own; the event loop only starts them and reads. An engine
+that fails one attack is not used. Without an engine nothing runs, and the reason is kept for the
+log, for `antiphon tools` and for callers.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from antiphon.tools.sandbox.attacks import LIMITS, PROBES, Attack, Scene
 from antiphon.tools.sandbox.base import CellOutput, SandboxFailed
 from antiphon.tools.sandbox.box import RunningSandbox
 from antiphon.tools.sandbox.engines import ENGINES, EngineName, LocalEngine, make_engine
+from antiphon.tools.sandbox.locked_folder import LockedFolder, make_folder
 from antiphon.tools.sandbox.pythons import Interpreter, read_interpreter
 from antiphon.tools.sandbox.settings import SandboxSettings
 
@@ -90,24 +92,43 @@ async def _try_engine(
     try:
         engine = make_engine(name, python)
         report = await attack_engine(engine)
-    except SandboxFailed as error:
+    except (SandboxFailed, OSError) as error:
         return EngineReport(name, problem=str(error)), None
     return report, engine if report.holds else None
 
 
 async def attack_engine(engine: LocalEngine) -> EngineReport:
     """Run the attacks in one sandbox, one after the other. Raise SandboxFailed."""
-    failed = []
-    with tempfile.TemporaryDirectory(prefix="antiphon-probe-") as folder:
-        sandbox = await engine.start(Path(folder), LIMITS)
+    folder = await _make_folder()
+    try:
+        sandbox = await engine.start(folder.path / "data", LIMITS)
         try:
-            for attack in PROBES:
-                with scene(sandbox) as place:
-                    if "LEAK" in await try_attack(sandbox, attack, place):
-                        failed.append(attack.name)
+            failed = await _run_attacks(sandbox, folder.path)
         finally:
             await sandbox.close()
+    finally:
+        folder.remove()
     return EngineReport(engine.name, len(PROBES), tuple(failed))
+
+
+async def _make_folder() -> LockedFolder:
+    """Return a folder for one probe. Cancelled meanwhile, it is removed again."""
+    making = asyncio.ensure_future(asyncio.to_thread(make_folder, None))
+    try:
+        return await asyncio.shield(making)
+    except asyncio.CancelledError:
+        (await making).remove()
+        raise
+
+
+async def _run_attacks(sandbox: RunningSandbox, folder: Path) -> list[str]:
+    """Return the names of the attacks that succeeded."""
+    failed = []
+    for attack in PROBES:
+        with scene(sandbox, folder) as place:
+            if "LEAK" in await try_attack(sandbox, attack, place):
+                failed.append(attack.name)
+    return failed
 
 
 async def try_attack(sandbox: RunningSandbox, attack: Attack, place: Scene) -> str:
@@ -122,11 +143,11 @@ async def try_attack(sandbox: RunningSandbox, attack: Attack, place: Scene) -> s
 
 
 @contextmanager
-def scene(sandbox: RunningSandbox) -> Iterator[Scene]:
-    """Put up what the attacks try to reach."""
+def scene(sandbox: RunningSandbox, place: Path | None = None) -> Iterator[Scene]:
+    """Put up what the attacks try to reach, in `place` or where temporary files are."""
     name = f"antiphon-{secrets.token_hex(8)}"
     with (
-        tempfile.TemporaryDirectory(prefix="antiphon-outside-") as folder,
+        tempfile.TemporaryDirectory(prefix="outside-", dir=place) as folder,
         socket.create_server(("127.0.0.1", 0)) as tcp,
         socket.socket(socket.AF_UNIX) as abstract,
         socket.socket(socket.AF_UNIX) as file,

@@ -31,6 +31,7 @@ from antiphon.protocol.tool_usage import SEARCHED
 from antiphon.tools.base import (
     Decision,
     Decline,
+    Fee,
     HostedCall,
     HostedFunction,
     Outcome,
@@ -79,6 +80,8 @@ class WebSearch:
         page_seconds: float = 15.0,
         open_pages: OpenPages = "known",
         cite_as: CiteAs = "link",
+        provider_name: str = "",
+        price: int | None = None,
     ) -> None:
         self.provider = provider
         self.pages = pages
@@ -86,6 +89,7 @@ class WebSearch:
         self.page_seconds = page_seconds
         self.open_pages = open_pages
         self.cite_as = cite_as
+        self.fee = Fee(kind="search", name="web_search", provider=provider_name, cost=price)
 
     async def begin(self, request: ToolRequest) -> ToolSession:
         """Return the session of a turn. Raise InvalidRequest for a wrong tool."""
@@ -133,13 +137,15 @@ class _Session(ToolSession):
         if isinstance(action, str):
             return Decline(result=f"error: {action}")
         seconds = self._runner.page_seconds + 10.0  # reading the HTML comes after that
+        fee = None
         if action["type"] == "search":
+            fee = self._runner.fee
             most, seconds = self._wish.max_uses, self._runner.seconds
             if most is not None and self._searches >= most:
                 return Decline(result=f"error: max_uses_exceeded: {most} searches may be made")
             self._searches += 1
         item = {"type": "web_search_call", "action": action}
-        return Start(item=item, has_effects=False, seconds=seconds)
+        return Start(item=item, has_effects=False, seconds=seconds, fee=fee)
 
     async def run(self, call: HostedCall, start: Start) -> AsyncIterator[Progress | Outcome]:
         """Search, or read a page."""

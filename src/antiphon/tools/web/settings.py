@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated, Literal
 
 import msgspec
@@ -30,6 +31,8 @@ class WebSearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """For `mcp`: the argument of the tool that takes the query."""
     seconds: Annotated[float, msgspec.Meta(gt=0)] = 10.0
     """How long a search may take."""
+    price: Decimal | None = None
+    """US dollars for one search."""
     citations: CiteAs = "link"
     """What stands in the text where the model cites a page: a link, or nothing (`point`)."""
     open_pages: OpenPages = "known"

@@ -27,6 +27,7 @@ __all__ = [
     "Function",
     "Message",
     "SlowChunk",
+    "has_output",
     "invalid_answer",
     "is_known_reason",
     "read_annotation",
@@ -319,12 +320,17 @@ def _weighed(token: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_usage(raw: dict[str, Any]) -> Usage | None:
-    """Return the counts, or None without counts: some servers send zeros until they know."""
+    """Return the counts, or None without counts: some servers send zeros until they know.
+
+    An output that is missing is what the total has beyond the input (see `has_output`).
+    """
     try:
         told = msgspec.convert(raw, _Counts)
     except msgspec.ValidationError:
         told = msgspec.convert(_straighten(raw), _Counts)
-    given, made = told.prompt_tokens or 0, told.completion_tokens or 0
+    given, made = told.prompt_tokens or 0, told.completion_tokens
+    if made is None:
+        made = max(0, (told.total_tokens or 0) - given)
     if not given and not made:
         return None
     prompt = told.prompt_tokens_details or _NO_DETAILS
@@ -340,9 +346,17 @@ def read_usage(raw: dict[str, Any]) -> Usage | None:
     )
 
 
+def has_output(raw: dict[str, Any]) -> bool:
+    """Return whether a usage has a figure for the output, or a total from which it follows."""
+    figures = (raw.get("completion_tokens"), raw.get("total_tokens"))
+    return any(type(figure) in (int, float) for figure in figures)
+
+
 def _straighten(raw: dict[str, Any]) -> dict[str, Any]:
     """Return the usage with a number for every field that holds something else."""
-    straight: dict[str, Any] = {name: _count(value) for name, value in raw.items()}
+    straight: dict[str, Any] = {
+        name: _count(value) for name, value in raw.items() if value is not None
+    }
     for name in ("prompt_tokens_details", "completion_tokens_details"):
         inner = raw.get(name)
         fields = inner.items() if isinstance(inner, dict) else ()

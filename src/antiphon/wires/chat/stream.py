@@ -46,6 +46,7 @@ from antiphon.wires.chat.chunks import (
     Function,
     Message,
     SlowChunk,
+    has_output,
     invalid_answer,
     is_known_reason,
     read_annotation,
@@ -377,10 +378,12 @@ class ChatStream:
     # What is noted.
 
     def _note_usage(self, raw: object) -> None:
-        usage = read_usage(raw) if isinstance(raw, dict) else None
+        if not isinstance(raw, dict):
+            return
+        usage = read_usage(raw)
         if usage is not None and usage != self._usage:
             self._usage = usage
-            self._out.append(UsageKnown(usage))
+            self._out.append(UsageKnown(usage, has_output(raw)))
 
     def _note_tier(self, tier: object) -> None:
         if isinstance(tier, str):

@@ -241,7 +241,7 @@ class MessagesStream:
     def _emit_usage(self) -> None:
         usage = self._spent.usage()
         if usage is not None:
-            self._out.append(UsageKnown(usage))
+            self._out.append(UsageKnown(usage, self._spent.has_output))
 
     # Blocks.
 

@@ -91,6 +91,12 @@ class SpentReader:
             total_tokens=read + output,
         )
 
+    @property
+    def has_output(self) -> bool:
+        """Whether the output was counted: each step of a message states it, or the message."""
+        counted = self._steps or [self._counts]
+        return all(_OUTPUT in step for step in counted)
+
 
 def _counts_in(usage: Mapping[str, Any]) -> dict[str, int]:
     return {name: usage[name] for name in _COUNTS if _is_count(usage.get(name))}

@@ -336,7 +336,10 @@ class ResponsesStream:
 
     def _note_totals(self, response: Response) -> None:
         if response.usage is not None:
-            self._out.append(UsageKnown(with_total(response.usage)))
+            usage = response.usage
+            # A report has a total, too. Without both, the output was left out, and is not 0.
+            has_output = bool(usage.output_tokens or usage.total_tokens)
+            self._out.append(UsageKnown(with_total(usage), has_output))
         if response.service_tier not in (None, _USUAL_TIER):
             self._out.append(TierUsed(response.service_tier))
         extra = response.extra if isinstance(response.extra, dict) else {}

@@ -1,4 +1,4 @@
-"""The folders of running containers, and what processes that died have left of theirs.
+"""The folders of running sandboxes, and what processes that died have left of theirs.
 
 A folder belongs to the process that holds the lock in it. The lock ends with the process, however
 that ends, so a folder whose lock is free was left by one that died: it is removed when the next

@@ -1,0 +1,106 @@
+"""How do commands that change a gateway's administration reach its store?"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import re
+import time
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from antiphon.cli import options
+from antiphon.gateway.config import load
+from antiphon.gateway.errors import BadSettings
+from antiphon.gateway.places import store_url, using_store
+from antiphon.store import Store
+from antiphon.store.base import AuditRecord
+
+__all__ = ["DURATION", "audit_record", "date_of", "store_options", "with_store"]
+
+_T = TypeVar("_T")
+_UNITS: Final = {"m": 60, "h": 3600, "d": 86_400}
+_MAX_DAYS: Final = 36_500
+_DURATION: Final = re.compile(r"(\d{1,9})([mhd]?)")
+
+
+class _Duration(click.ParamType):  # type: ignore[type-arg] # generic in newer versions only
+    name = "duration"
+
+    def convert(
+        self,
+        value: Any,  # Any: as in click
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int:
+        if isinstance(value, int):
+            return value
+        found = _DURATION.fullmatch(value)
+        seconds = int(found[1]) * _UNITS[found[2] or "d"] if found else 0
+        if not 0 < seconds <= _MAX_DAYS * _UNITS["d"]:
+            self.fail(f"{value!r} is not a time; write 30m, 12h or 7d", param, ctx)
+        return seconds
+
+
+DURATION: Final = _Duration()
+"""Seconds, written as 30m, 12h or 7d; a number alone means days."""
+
+
+def store_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name the store."""
+    return click.option(
+        "--store",
+        metavar="URL",
+        help="sqlite:PATH.  [default: antiphon.db in the user's data directory]",
+    )(options.store_config(function))
+
+
+def with_store(
+    store: str | None,
+    config: str | None,
+    use: Callable[[Store], Coroutine[Any, Any, _T]],  # Any: what a coroutine is sent is nothing
+) -> _T:
+    """Open the store that is meant, use it, close it."""
+    settings = load({"store": store, "config": config}, os.environ, Path.cwd()).settings
+    url = store_url(settings.store)
+    if url.startswith("memory:"):
+        raise BadSettings(
+            "memory: does not keep anything for this command; pass --store sqlite:PATH"
+        )
+
+    async def run() -> _T:
+        async with using_store(url) as opened:
+            return await use(opened)
+
+    return asyncio.run(run())
+
+
+def audit_record(
+    action: str,
+    subject: str,
+    project: str | None,
+    body: dict[str, Any] | None = None,  # Any: a JSON object
+) -> AuditRecord:
+    """Return what is recorded about something that this command does."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # no such user in the system's database
+        user = "unknown"
+    return AuditRecord(
+        at=int(time.time()),
+        actor=f"cli:{user}",
+        action=action,
+        subject=subject,
+        project=project,
+        body=body or {},
+    )
+
+
+def date_of(seconds: int) -> str:
+    """Return the day of a time."""
+    return datetime.fromtimestamp(seconds, UTC).date().isoformat()

@@ -1,0 +1,299 @@
+"""Reserve and settle one charge for every call of a model.
+
+This policy stands last. So it holds a charge before each attempt, retry, continuation, repair and
+hosted round, and it is the first to learn how that ended:
+
+- what the upstream reported is settled as `reported`, also if that is 0;
+- without a report, what arrived is counted: pieces of output, or a token for four bytes if that
+  is more, and the input of the plan: `counted`;
+- a call that the upstream refused before it began to work is released, and so is one whose
+  request had not gone out when its client left.
+
+Output is granted in steps while it arrives: more is asked for when three quarters are used. If
+there is no room for more, the upstream is closed when the grant is used up, and the answer ends
+as one that reached its limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final
+
+import msgspec
+
+from antiphon.accounts.refusals import refusal_of
+from antiphon.backends.base import Backend
+from antiphon.engine.run.failover import Failover
+from antiphon.engine.run.meter import Meter
+from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
+from antiphon.engine.run.turn_charges import HeldCharge, TurnCharges, Wanted, did_no_work
+from antiphon.plans.estimate import InputEstimate, most_input, text_bytes, tool_text
+from antiphon.plans.plan import Plan
+from antiphon.protocol.deltas import Delta, Stopped
+from antiphon.protocol.errors import BackendError, StoreUnavailable
+from antiphon.protocol.token_counts import NO_TOKENS, TokenCounts, counts_of, usage_of
+from antiphon.routing.candidates import Candidate
+from antiphon.store.base.ledger import Basis, Outcome, Refused
+from antiphon.transport.aside import aside_if
+
+__all__ = ["Charging"]
+
+FIRST_GRANT: Final = 2048
+"""Tokens of output that are held before any has arrived."""
+_LONGEST: Final = 32_768
+"""An answer that is not streamed has no more tokens, if nothing states how many it may have."""
+_LARGEST_WINDOW: Final = 1_000_000
+_SLACK: Final = 4096
+"""Bytes of what is sent beside the context: a template, an order to sum it up."""
+_CUT: Final = Stopped("length")
+_ENDS: Final[dict[str, Outcome]] = {"length": "incomplete", "content_filter": "incomplete"}
+
+
+class Charging(Policy):
+    """Charges the calls of one route to a turn."""
+
+    sees: ClassVar[bool] = True
+
+    def __init__(self, charges: TurnCharges, failover: Failover) -> None:
+        self._charges = charges
+        self._failover = failover
+        self._rounds: Rounds | None = None
+        self._plan: Plan | None = None
+        self._charge: HeldCharge | None = None
+        self._meter = Meter()
+        self._input: int | None = None  # tokens of the plan, if they were counted
+        self._estimate = InputEstimate()
+        self._known: tuple[int, int] | None = None  # items and bytes of the last plan
+        self._cap = 0  # tokens that the answer may have
+        self._extending: asyncio.Task[bool] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    # Before a call.
+
+    async def prepare(self, plan: Plan, rounds: Rounds) -> Plan | None:
+        """Hold a charge. Without room, refuse the turn, or end it with what it has so far."""
+        await self._leave()
+        candidate = self._failover.now
+        is_limited = await self._charges.limits_apply()
+        held = await self._held(plan, candidate, is_limited=is_limited)
+        found = await self._reserve(candidate, held, is_limited=is_limited)
+        if isinstance(found, Refused) and not plan.stream and held.output > FIRST_GRANT:
+            # There is no room for the whole answer. A stream can be stopped when it is used up.
+            plan = msgspec.structs.replace(plan, stream=True)
+            held = TokenCounts(fresh=held.fresh, output=FIRST_GRANT)
+            found = await self._reserve(candidate, held, is_limited=is_limited)
+        if isinstance(found, Refused):
+            self._refuse(found, rounds)
+            return None
+        self._plan, self._rounds, self._charge = plan, rounds, found
+        found.plan, found.output_type = plan, "text" if plan.format is None else "json"
+        self._meter = Meter(self._reach)
+        self._meter.mark(self._next_mark(held.output))
+        return plan
+
+    async def _reserve(
+        self, candidate: Candidate, held: TokenCounts, *, is_limited: bool
+    ) -> HeldCharge | Refused:
+        wanted = Wanted(
+            served=candidate.model, provider=candidate.provider, price=candidate.price, held=held
+        )
+        return await self._charges.reserve(wanted, is_limited=is_limited)
+
+    def _refuse(self, refused: Refused, rounds: Rounds) -> None:
+        self._charges.refused = refused
+        self._charges.note_refused(refused)
+        if not rounds.has_begun:
+            raise refusal_of(refused)
+        rounds.stop(_CUT)
+
+    async def _held(self, plan: Plan, candidate: Candidate, *, is_limited: bool) -> TokenCounts:
+        """Return what is held for a call at first."""
+        self._input = None
+        if is_limited:
+            given = await self._count(plan, candidate.backend)
+        else:
+            given = self._most_input(plan)
+        given = min(given, candidate.context_length or _LARGEST_WINDOW)
+        limits = (plan.max_output_tokens, candidate.max_output_tokens)
+        known = [limit for limit in limits if limit is not None]
+        self._cap = min(known) if known else _LONGEST
+        grant = min(self._cap, FIRST_GRANT) if plan.stream else self._cap
+        return TokenCounts(fresh=given, output=grant)
+
+    async def _count(self, plan: Plan, backend: Backend) -> int:
+        """Return the input tokens of a plan: exact if the backend counts, else more than it has."""
+        if backend.capabilities.counts:
+            try:
+                self._input = await backend.count(plan)
+            except BackendError:
+                self._input = None
+        if self._input is not None:
+            return self._input
+        return await aside_if(plan.is_large, most_input, plan)
+
+    def _most_input(self, plan: Plan) -> int:
+        """Return how many bytes the plan has at most: no token is shorter than a byte.
+
+        Of the context, the size is known; only what was added to it since is looked at.
+        """
+        count, size = self._known or (len(plan.items), self._charges.context_bytes() + _SLACK)
+        added = plan.items[count:]
+        size += sum(text_bytes(tool_text(item)) for item in added)
+        self._known = max(count, len(plan.items)), size
+        return size
+
+    # While output arrives.
+
+    @property
+    def note_text(self) -> Callable[[str], object] | None:
+        """Takes each text that passes unseen."""
+        return self._meter.note_text
+
+    def note_texts(self, texts: list[str]) -> None:
+        """Take several texts that pass unseen together."""
+        self._meter.note_texts(texts)
+
+    def see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
+        """Count what has arrived."""
+        self._meter.note(batch)
+        if self._charge is not None and self._charge.first is None and self._meter.pieces:
+            self._charge.first = time.monotonic()
+        return batch
+
+    def _next_mark(self, grant: int) -> int:
+        """Return at how many tokens to ask for more: before the end, unless that is the limit."""
+        return grant if grant >= self._cap else grant * 3 // 4
+
+    def _reach(self) -> None:
+        """Ask for more output, as much again. At the end of the grant, wait for the answer."""
+        if not _is_in_loop():  # what takes long is looked at in a thread
+            self._loop.call_soon_threadsafe(self._reach)
+            return
+        charge = self._charge
+        if charge is None:
+            return
+        grant, used = charge.held.output, self._meter.output
+        if self._extending is None:
+            wanted = self._more(charge)
+            self._extending = asyncio.ensure_future(self._charges.extend(charge, wanted))
+            self._extending.add_done_callback(self._note_extended)
+        if used < grant:
+            self._meter.mark(grant)
+        elif charge.is_limited and self._rounds is not None:
+            self._rounds.hold(self)
+        else:
+            self._meter.mark(2 * used)
+
+    def _more(self, charge: HeldCharge) -> TokenCounts:
+        """Return what to hold next: twice the output, and more than has arrived."""
+        output = max(2 * charge.held.output, self._meter.output + FIRST_GRANT)
+        return TokenCounts(fresh=charge.held.fresh, output=output)
+
+    def _note_extended(self, extending: asyncio.Task[bool]) -> None:
+        """Go on with what is held now; without room, to the end of the grant."""
+        if extending is not self._extending or extending.cancelled() or self._charge is None:
+            return
+        if extending.exception() is None and extending.result():
+            self._extending = None
+            self._meter.mark(self._next_mark(self._charge.held.output))
+
+    async def may_go_on(self) -> Stopped | None:
+        """Return how the answer ends if its grant is used up; None if there is more."""
+        extending, charge = self._extending, self._charge
+        if extending is None or charge is None:
+            return None
+        try:
+            if await asyncio.shield(extending) or self._meter.has_stopped:
+                return None
+            found = await self._charges.find_limit(charge, self._more(charge))
+            self._charges.refused = found
+            if found is not None:
+                self._charges.note_refused(found)
+        except StoreUnavailable:
+            pass  # what cannot be held is not used
+        return _CUT
+
+    # After a call.
+
+    async def after(self, end: RoundEnd, rounds: Rounds) -> Next | None:
+        """Settle the charge of the round that has ended."""
+        charge = self._charge
+        if charge is None:
+            return None
+        charge.finish = "" if end.stop is None else end.stop.reason
+        has_produced = end.has_spoken or self._meter.usage is not None
+        is_free = end.error is not None and (did_no_work(end.error) or not rounds.is_taken)
+        if is_free and not has_produced:
+            self._settle("released", "reported", NO_TOKENS)
+            return None
+        basis, used = await self._facts()
+        self._settle(_outcome_of(end), basis, used)
+        if basis != "reported":
+            rounds.note_estimate(usage_of(used))
+        return None
+
+    async def _facts(self) -> tuple[Basis, TokenCounts]:
+        """Return what the call used: as it was reported, else as it was counted."""
+        meter = self._meter
+        if meter.usage is not None:
+            reported = counts_of(meter.usage)
+            has_all = meter.has_output and reported.output_total >= meter.output
+            if meter.is_reported or has_all:
+                return "reported", reported
+            counted = meter.counts(NO_TOKENS)
+            return "counted", TokenCounts(
+                fresh=reported.fresh,
+                cached=reported.cached,
+                cache_write=reported.cache_write,
+                output=max(reported.output, counted.output),
+                reasoning=max(reported.reasoning, counted.reasoning),
+            )
+        assert self._plan is not None, "a charge is held for a plan"
+        given = self._input
+        if given is None:
+            given = await aside_if(self._plan.is_large, self._estimate.of, self._plan)
+        return "counted", meter.counts(TokenCounts(fresh=given))
+
+    def _settle(self, outcome: Outcome, basis: Basis, used: TokenCounts) -> None:
+        charge, self._charge = self._charge, None
+        if charge is not None:
+            self._charges.settle(charge, outcome, basis, used)
+
+    async def close(self) -> None:
+        """Settle a call that was ended from outside: its output so far was produced."""
+        if self._charge is not None and not self._is_taken:
+            self._settle("released", "reported", NO_TOKENS)
+        if self._charge is not None:
+            basis, used = await self._facts()
+            self._settle("cancelled", basis, used)
+        await self._leave()
+        # They refer to each other: only the garbage collector would find them.
+        self._rounds, self._meter = None, Meter()
+
+    @property
+    def _is_taken(self) -> bool:
+        """Whether the upstream may bill for the call: it has the request, and did not refuse it."""
+        has_produced = self._meter.pieces or self._meter.usage is not None
+        return bool(has_produced) or (self._rounds is not None and self._rounds.is_taken)
+
+    async def _leave(self) -> None:
+        """Wait for a grant that is on its way: a charge must not be settled before it."""
+        extending, self._extending = self._extending, None
+        if extending is not None:
+            await asyncio.wait({extending})
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _outcome_of(end: RoundEnd) -> Outcome:
+    if end.error is not None or end.stop is None:
+        return "failed"
+    return _ENDS.get(end.stop.reason, "completed")

@@ -1,0 +1,83 @@
+"""/ui: the files of the dashboard, which is a client of the documented routes and nothing else.
+
+The files are open to all, because there is nothing of anyone in them; the page asks the API with
+the caller's own key. They are read once. An address below /ui that is no file is a screen, and
+gets the page. The policy lets the page run its own scripts, ask its own origin, and do nothing
+else: no inline script, no markup from text, no frame, no other host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from aiohttp import web
+
+from antiphon.protocol.errors import NotFound
+from antiphon.server.app import Call, Route
+
+__all__ = ["CONTENT_POLICY", "ROUTES"]
+
+CONTENT_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+}
+_PAGE: Final = "index.html"
+_FOLDERS: Final = ("js/", "vendor/")
+_FOLDER: Final = Path(__file__).parent.parent / "ui"
+
+
+class _File(NamedTuple):
+    body: bytes
+    content_type: str
+    tag: str
+
+
+async def serve_file(call: Call) -> web.StreamResponse:
+    """Return a file of the dashboard, or its page for a screen."""
+    files = _read_files()
+    name = call.path_id
+    if name.startswith(_FOLDERS) and name not in files:
+        raise NotFound(f"There is no file at /ui/{name}.", code="unknown_url")
+    found = files.get(name, files[_PAGE])
+    headers = {**_HEADERS, "ETag": found.tag}
+    if found.tag in call.request.headers.get("If-None-Match", ""):
+        return web.Response(status=304, headers=headers)
+    headers["Content-Type"] = found.content_type
+    return web.Response(body=found.body, headers=headers)
+
+
+@cache
+def _read_files() -> dict[str, _File]:
+    """Return the files that may be served, by their path below /ui."""
+    paths = (path for path in sorted(_FOLDER.rglob("*")) if path.suffix in _TYPES)
+    return {path.relative_to(_FOLDER).as_posix(): _read(path) for path in paths}
+
+
+def _read(path: Path) -> _File:
+    body = path.read_bytes()
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    return _File(body, _TYPES[path.suffix], tag)
+
+
+ROUTES: Final = [
+    Route("GET", "/ui", serve_file, is_open=True),
+    Route("GET", "/ui/", serve_file, is_open=True),
+    Route("GET", "/ui/{id}", serve_file, is_open=True, takes_rest=True),
+]

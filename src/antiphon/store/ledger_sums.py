@@ -1,0 +1,142 @@
+"""What do settled charges sum up to, by time and by who pays?
+
+Pure, and the same for every store. A store keeps sums by hour and by day, which it adds to in the
+transaction that settles a charge. A sum belongs to the time at which its charges were reserved.
+A released charge is in no sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from antiphon.protocol.token_counts import NO_TOKENS, TokenCounts, add_counts
+from antiphon.store.base.ledger import ORGANIZATION, Charge, Scope, UsageQuery, UsageRow
+
+__all__ = [
+    "WIDTHS",
+    "UsageKey",
+    "UsageSum",
+    "add_sum",
+    "fold_usage",
+    "keys_of",
+    "scope_of",
+    "sum_of",
+]
+
+WIDTHS: Final = (3600, 86_400)
+"""Seconds of the sums that are kept."""
+
+
+class UsageKey(NamedTuple):
+    """What charges of one sum have in common. `start` is a multiple of the width."""
+
+    start: int
+    project: str
+    key: str | None
+    user: str | None
+    model: str
+    provider: str
+    kind: str
+    basis: str
+    outcome: str
+
+
+class UsageSum(NamedTuple):
+    """The sum of some charges."""
+
+    charges: int = 0
+    requests: int = 0
+    used: TokenCounts = NO_TOKENS
+    cost: int = 0
+    unpriced: int = 0
+
+
+def keys_of(charge: Charge, width: int) -> UsageKey:
+    """Return the sum of this width that a settled charge is part of."""
+    assert charge.basis is not None
+    assert charge.outcome is not None
+    return UsageKey(
+        int(charge.reserved_at) // width * width,
+        charge.payer.project,
+        charge.payer.key,
+        charge.payer.user,
+        charge.model,
+        charge.provider,
+        charge.kind,
+        charge.basis,
+        charge.outcome,
+    )
+
+
+def scope_of(key: UsageKey, scope: Scope) -> str | None:
+    """Return the `scope_id` of a sum; None if sums are not by this scope."""
+    if scope == "organization":
+        return ORGANIZATION
+    if scope == "user":
+        return None if key.user is None else f"{key.project}/{key.user}"
+    return {"project": key.project, "key": key.key}.get(scope)
+
+
+def sum_of(charge: Charge, *, is_request: bool) -> UsageSum:
+    """Return what a settled charge adds to its sums."""
+    return UsageSum(1, int(is_request), charge.used, charge.cost or 0, int(charge.cost is None))
+
+
+def add_sum(one: UsageSum, other: UsageSum) -> UsageSum:
+    """Return both together."""
+    return UsageSum(
+        one.charges + other.charges,
+        one.requests + other.requests,
+        add_counts(one.used, other.used),
+        one.cost + other.cost,
+        one.unpriced + other.unpriced,
+    )
+
+
+def fold_usage(
+    query: UsageQuery, sums: Iterable[tuple[UsageKey, UsageSum]] | Mapping[UsageKey, UsageSum]
+) -> list[UsageRow]:
+    """Return the answer to a query, oldest bucket first, from sums that are not wider.
+
+    A bucket that is in the time of the query in part is counted whole.
+    """
+    pairs = sums.items() if isinstance(sums, Mapping) else sums
+    groups: dict[tuple[Any, ...], UsageRow] = {}  # Any: the names of a group
+    for key, added in _asked(query, pairs):
+        start = key.start // query.width * query.width
+        names = {name: getattr(key, name) for name in query.group_by}
+        place = (start, *names.values())
+        known = groups.get(place) or UsageRow(start=start, **names)
+        groups[place] = msgspec.structs.replace(
+            known,
+            charges=known.charges + added.charges,
+            requests=known.requests + added.requests,
+            used=add_counts(known.used, added.used),
+            cost=known.cost + added.cost,
+            unpriced=known.unpriced + added.unpriced,
+            not_reported=known.not_reported + (key.basis != "reported") * added.charges,
+        )
+    ordered = sorted(groups, key=lambda place: tuple((one is not None, one) for one in place))
+    return [groups[place] for place in ordered]
+
+
+def _asked(
+    query: UsageQuery, sums: Iterable[tuple[UsageKey, UsageSum]]
+) -> Iterator[tuple[UsageKey, UsageSum]]:
+    """Yield the sums that a query is about."""
+    first = query.start // query.width * query.width
+    filters: list[tuple[str, tuple[str, ...]]] = [
+        ("project", query.projects),
+        ("key", query.keys),
+        ("user", query.users),
+        ("model", query.models),
+        ("kind", query.kinds),
+    ]
+    for key, one in sums:
+        if first <= key.start // query.width * query.width < query.end and all(
+            not names or getattr(key, field) in names for field, names in filters
+        ):
+            yield key, one

@@ -1,0 +1,1 @@
+"""Who else is informed of what the gateway does?"""
