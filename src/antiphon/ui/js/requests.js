@@ -1,0 +1,142 @@
+// Screen: what was asked for, newest first, and as it happens.
+import { html, useEffect, useRef, useState } from "../vendor/preact-htm.js";
+import { follow, getJson, query } from "./api.js";
+import { clock, dollars, duration, number } from "./format.js";
+import { List } from "./list.js";
+import { Fault, Link, go, setSearch, useKeys } from "./shell.js";
+
+const PATH = "/v1/organization/antiphon/requests";
+const PAGE = 200;
+const FILTERS = {
+  status: "status",
+  model: "models",
+  project: "project_ids",
+  key: "api_key_ids",
+  conversation: "conversation_ids",
+  run: "run_ids",
+  response: "response_ids",
+  from: "start_time",
+  to: "end_time",
+};
+const STATUSES = ["", "in_progress", "completed", "incomplete", "failed", "cancelled", "released"];
+const COLUMNS = ["Time", "Response", "Status", "Model", "Project", "Tokens in → out", "Cost", "First", "Total"];
+const CSV = ["id", "status", "project_id", "api_key_id", "user_id", "conversation_id", "run_id", "model",
+  "served_model", "provider", "created_at", "ended_at", "first_ms", "total_ms", "charges", "basis"];
+
+/** @param {URLSearchParams} search @param {(name: string) => boolean} [isWanted] */
+const filtersOf = (search, isWanted = () => true) =>
+  Object.fromEntries(Object.entries(FILTERS).filter(([name]) => isWanted(name))
+    .map(([name, param]) => [param, search.get(name) || ""]));
+
+const cells = (one) => [
+  clock(one.created_at),
+  html`<${Link} to=${`/ui/responses/${encodeURIComponent(one.id)}`} title=${one.id}>${one.id.slice(0, 16)}…</${Link}>`,
+  html`<span class=${`status ${one.status}`}>${one.status.replace("_", " ")}</span>`,
+  one.model,
+  one.project_id,
+  `${number(one.used.fresh_tokens + one.used.cached_tokens + one.used.cache_write_tokens)} → ${number(one.used.output_tokens + one.used.reasoning_tokens)}${one.basis && one.basis !== "reported" ? ` (${one.basis})` : ""}`,
+  one.status === "in_progress" ? "–" : dollars(one.used.cost_usd) + (one.unpriced_charges && one.used.cost_usd !== null ? " + unknown" : ""),
+  duration(one.first_ms),
+  duration(one.total_ms),
+];
+
+/** A value that a spreadsheet reads as text, never as a formula. */
+const inCsv = (value) => {
+  const text = value === null || value === undefined ? "" : String(value);
+  const plain = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+  return `"${plain.replaceAll('"', '""')}"`;
+};
+
+function download(rows) {
+  const lines = rows.map((one) => [...CSV.map((name) => one[name]), one.used.total_tokens, one.used.cost_usd].map(inCsv).join(","));
+  const url = URL.createObjectURL(new Blob([[[...CSV, "tokens", "cost_usd"].join(","), ...lines].join("\r\n")], { type: "text/csv" }));
+  const link = Object.assign(document.createElement("a"), { href: url, download: "requests.csv" });
+  link.click();
+  URL.revokeObjectURL(url);
+}
+
+/** Rows of a filter: pages as they are scrolled to, and changes as they happen. */
+function useRequests(search) {
+  const [rows, setRows] = useState([]);
+  const [fault, setFault] = useState(null);
+  const [isLive, setLive] = useState(false);
+  const state = useRef({ hasMore: true, isBusy: false, mark: 0, rows: [] });
+  const filters = filtersOf(search);
+  const wanted = query(filters);
+  const show = (found) => {
+    state.current.rows = found;
+    setRows(found);
+  };
+  const more = async () => {
+    const now = state.current;
+    if (!now.hasMore || now.isBusy) return;
+    now.isBusy = true;
+    const mark = now.mark;
+    try {
+      const after = now.last || "";
+      const page = await getJson(`${PATH}?${query({ ...filters, limit: PAGE, after })}`);
+      if (mark !== now.mark) return;
+      now.hasMore = page.has_more;
+      now.last = page.last_id;
+      const known = new Set(now.rows.map((one) => one.id));
+      show([...now.rows, ...page.data.filter((one) => !known.has(one.id))]);
+      setFault(null);
+    } catch (error) {
+      now.hasMore = false;
+      if (mark === now.mark) setFault(error);
+    } finally {
+      now.isBusy = false;
+    }
+  };
+  useEffect(() => {
+    state.current = { hasMore: true, isBusy: false, mark: state.current.mark + 1, rows: [] };
+    setRows([]);
+    more();
+    const end = new AbortController();
+    setLive(false);
+    if (search.get("live") !== "off" && !filters.status && !filters.start_time && !filters.end_time) {
+      const followed = query(filtersOf(search, (name) => !["status", "from", "to"].includes(name)));
+      setLive(true);
+      follow(`${PATH}?${query({ stream: "true" })}&${followed}`, (one) => {
+        const found = state.current.rows.findIndex((other) => other.id === one.id);
+        const next = [...state.current.rows];
+        if (found >= 0) next[found] = one;
+        else next.unshift(one);
+        show(next);
+      }, end.signal).catch((error) => error.name !== "AbortError" && setFault(error)).finally(() => !end.signal.aborted && setLive(false));
+    }
+    return () => end.abort();
+  }, [wanted, search.get("live")]);
+  return { rows, fault, isLive, more };
+}
+
+/** @param {{search: URLSearchParams}} props */
+export function Requests({ search }) {
+  const { rows, fault, isLive, more } = useRequests(search);
+  const [selected, setSelected] = useState(-1);
+  const first = useRef(null);
+  const open = (index) => rows[index] && go(`/ui/responses/${encodeURIComponent(rows[index].id)}`);
+  useKeys({
+    j: () => setSelected(Math.min(rows.length - 1, selected + 1)),
+    k: () => setSelected(Math.max(0, selected - 1)),
+    Enter: () => open(selected),
+    "/": () => first.current.focus(),
+  });
+  const field = (name, label, ref) => html`<label>${label}
+    <input name=${name} ref=${ref} value=${search.get(name) || ""} onChange=${(event) => setSearch({ [name]: event.target.value.trim() })} /></label>`;
+  return html`<h1>Requests</h1>
+    <form class="filters" aria-label="Filters" onSubmit=${(event) => event.preventDefault()}>
+      ${field("model", "Model", first)}
+      <label>Status <select name="status" onChange=${(event) => setSearch({ status: event.target.value })}>
+        ${STATUSES.map((name) => html`<option value=${name} selected=${(search.get("status") || "") === name}>${name.replace("_", " ") || "any"}</option>`)}
+      </select></label>
+      ${field("project", "Project")} ${field("key", "Key")} ${field("conversation", "Conversation")} ${field("response", "Response")}
+      <label class="check"><input type="checkbox" checked=${search.get("live") !== "off"} onChange=${(event) => setSearch({ live: event.target.checked ? "" : "off" })} /> Live</label>
+      <button type="button" onClick=${() => download(rows)}>CSV</button>
+    </form>
+    <p class="note" role="status">${number(rows.length)} loaded${isLive ? ", following" : ""}.
+      ${search.get("from") && html` From ${clock(Number(search.get("from")))} to ${clock(Number(search.get("to")))}. <button type="button" onClick=${() => setSearch({ from: "", to: "" })}>All times</button>`}</p>
+    <${Fault} error=${fault} />
+    <${List} label="Requests" columns=${COLUMNS} count=${rows.length} selected=${selected}
+      row=${(index) => cells(rows[index])} onEnd=${more} onPick=${setSelected} />`;
+}

@@ -1,0 +1,46 @@
+"""Take the pictures of the dashboard for docs/ui, in both colour schemes.
+
+python -m tests.ui.pictures
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tests.clients.install import ROOT, node, node_modules
+from tests.ui.house import open_house
+from tests.ui.install import NPM
+from tests.vscode.install import browser
+
+_FOLDER: Final = ROOT / "docs" / "ui"
+_SCRIPT: Final = Path(__file__).parent / "pictures.mjs"
+
+
+async def _take() -> int:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with open_house(folder) as house:
+            facts = {
+                "root": house.root,
+                "story": house.story,
+                "live": msgspec.json.decode(house.live),
+            }
+            run = await asyncio.create_subprocess_exec(
+                str(node()),
+                str(_SCRIPT),
+                str(node_modules(NPM)),
+                str(browser()),
+                str(folder / "profile"),
+                msgspec.json.encode(facts).decode(),
+                str(_FOLDER),
+            )
+            return await run.wait()
+
+
+if __name__ == "__main__":
+    raise SystemExit(asyncio.run(_take()))
