@@ -33,6 +33,9 @@ class Collected:
     async def drained(self) -> None:
         self.waited += 1
 
+    async def settled(self) -> None:
+        """Nothing is kept here."""
+
 
 async def play_into(sink: Collected, backend: Backend, plan: Plan) -> None:
     """Run a plan into a sink; what cannot be honoured is a batch of its own, before the others."""

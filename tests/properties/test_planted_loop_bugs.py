@@ -69,6 +69,9 @@ class Sink:
         return True
 
     async def drained(self) -> None:
+        """There is always room; that says nothing about the log."""
+
+    async def settled(self) -> None:
         self.durable = len(self.events)
 
     def begin_round(self, plan: Plan, *, continues: bool) -> None:

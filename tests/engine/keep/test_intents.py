@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from antiphon.protocol.deltas import CallMade, Stopped, TextGrew
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.store.base import Intent
+from antiphon.store.base import Batch, Intent
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import serve_gateway
@@ -91,6 +92,39 @@ async def test_turns_without_a_log_have_rows_in_the_journal(
     assert bool(store.forgotten) is is_forgotten
     assert {intent.kind for intent in store.intended} <= {"mcp"}
     assert len({intent.call for intent in store.intended}) == rows
+
+
+class Noting(MemoryStore):
+    """Notes which batches of a log were stored, a few passes of the event loop after each came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stored: list[bytes] = []
+
+    async def append(self, owner: str, response_id: str, batch: Batch, **more: Any) -> bool:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        self.stored.append(batch.body)
+        return await super().append(owner, response_id, batch, **more)
+
+
+async def test_no_call_of_any_round_starts_before_the_log_has_it() -> None:
+    store = Noting()
+    rounds: list[list[Step]] = [
+        [CallMade("test__look", "{}", name), Stopped("stop")] for name in ("a", "b", "c")
+    ]
+    model = ScriptedBackend([*rounds, [TextGrew("ok"), Stopped("stop")]])
+    opened: list[int] = []
+
+    def script(call: HostedCall) -> list[str]:
+        log = b"".join(store.stored)
+        opened.append(log.count(b"response.mcp_call.in_progress"))
+        return ["done"]
+
+    async with serve_gateway(model, store=store, tools=[ScriptedTool(script)]) as gateway:
+        events = await ask_stream(gateway, tools=[MCP])
+    assert terminal(events).status == "completed"
+    assert opened == [1, 2, 3]
 
 
 async def test_calls_that_only_read_have_no_intent() -> None:

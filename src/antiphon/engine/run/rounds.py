@@ -59,6 +59,13 @@ class RoundsSink(DeltaSink, Protocol):
         """
         ...
 
+    async def settled(self) -> None:
+        """Wait until everything that was pushed is durable, if the turn keeps a log.
+
+        `drained` waits for room only, which there may be long before.
+        """
+        ...
+
 
 class RoundEnd(msgspec.Struct, frozen=True):
     """How a round ended: with a stop, or with an error, or neither if the model broke off."""
@@ -245,7 +252,7 @@ class Rounds:
 
     async def settle(self) -> None:
         """Wait until everything that was emitted is durable, if the turn keeps a log."""
-        await self._sink.drained()
+        await self._sink.settled()
 
     def spend(self, usage: Usage | None) -> None:
         """Add what a policy has spent; None if that was not counted."""

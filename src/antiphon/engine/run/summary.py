@@ -153,6 +153,9 @@ class _Notes:
     async def drained(self) -> None:
         return
 
+    async def settled(self) -> None:
+        """Return at once: nothing of this is logged."""
+
     def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:
         self.degraded += notes
 

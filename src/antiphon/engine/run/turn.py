@@ -292,9 +292,10 @@ class Turn:
         return self._batches >= _BATCHES_IN_A_TURN and self._share.is_ahead(self.owner)
 
     async def drained(self) -> None:
-        """Wait until what was pushed is durable and the reader has room for more.
+        """Wait until more can be pushed.
 
-        And, if other owners wait for the event loop, until it is this owner's turn.
+        If the log or the reader is behind, wait for it. If other owners wait for the event loop,
+        wait until it is this owner's turn.
         """
         if self._share.is_paced:
             await self._turn_log.opened()
@@ -304,6 +305,12 @@ class Turn:
             await self._turn_log.settled()
         if self._turn_log.is_cancelled:
             raise TurnCancelled(_CANCELLED)
+
+    async def settled(self) -> None:
+        """Wait until everything that was pushed is durable, if the turn keeps a log."""
+        self._is_behind = True
+        await self.drained()
+        await self._turn_log.settled()  # what follows a beginning that was stored early
 
     def begin_round(self, plan: Plan, *, continues: bool) -> None:
         """Begin a round; begin to store the beginning of the turn while the model is asked."""
