@@ -6,9 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from antiphon.protocol.body import MAX_DEPTH, MAX_NODES, decode_body
 from antiphon.protocol.errors import InvalidRequest
+from antiphon.protocol.pieces import PIECE
 
 
 @pytest.mark.parametrize(
@@ -240,3 +243,66 @@ def test_tools_nested_too_deep_are_refused() -> None:
             assert decode_body(data)
         else:
             assert _code_of(data) == "too_deep"
+
+
+LONG = "x" * PIECE
+FORMS = [{"separators": (",", ":")}, {}, {"indent": 2}, {"ensure_ascii": False, "indent": 1}]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"input": LONG}, {"input": LONG}),
+        ({"input": LONG}, {"input": LONG[:-1] + "y"}),
+        ({"input": LONG}, {"input": "short"}),
+        ({"input": "short"}, {"input": LONG}),
+        ({"note": f'", "b": 1, "c": "{LONG}'}, {"note": LONG}),
+        ({"input": [{"id": 1}]}, {"input": [LONG, {"id": 2}]}),
+    ],
+)
+def test_a_field_named_twice_in_a_long_body_is_refused(
+    form: dict[str, Any], before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    first = json.dumps({"model": "m", **before}, **form).rstrip("}\n ")
+    for rest in ({**after, "b": 1, "c": "é"}, {"b": 1, **after}, after):
+        second = json.dumps(rest, **form).lstrip("{\n ")
+        with pytest.raises(InvalidRequest) as caught:
+            decode_body(f"{first}, {second}".encode())
+        assert caught.value.code == "duplicate_field"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_field_named_twice_deep_in_a_long_body_is_refused(form: dict[str, Any]) -> None:
+    body = json.dumps({"input": [LONG, {"role": "user", "rule": "user"}, LONG]}, **form)
+    decode_body(body.encode())
+    with pytest.raises(InvalidRequest) as caught:
+        decode_body(body.replace("rule", "role").encode())
+    assert caught.value.code == "duplicate_field"
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text('a" :,{}\\é', max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab", max_size=2), inner),
+    max_leaves=12,
+)
+
+
+@given(
+    pairs=st.lists(st.tuples(st.text('ab": \\', max_size=2), VALUES), min_size=1, max_size=5),
+    form=st.sampled_from(FORMS),
+    pad=st.booleans(),
+)
+def test_only_what_names_a_field_twice_is_refused(
+    pairs: list[tuple[str, Any]], form: dict[str, Any], *, pad: bool
+) -> None:
+    pairs += [("long", LONG)] if pad else []
+    fields = [f"{json.dumps(name)}: {json.dumps(value, **form)}" for name, value in pairs]
+    text = "{" + " ,\n".join(fields) + "}"
+    names = [name for name, _ in pairs]
+    if len({*names}) == len(names):
+        assert decode_body(text.encode()) == dict(pairs)
+        return
+    with pytest.raises(InvalidRequest) as caught:
+        decode_body(text.encode())
+    assert caught.value.code == "duplicate_field"

@@ -45,6 +45,10 @@ _STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"\s*(:?)', re.DOTALL)
 _TAIL: Final = 64
 _HALF_AT_END: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}\"[\s\]}]*\Z")
 _COLON: Final = re.compile(rb"\s*:")
+# A name without escapes, up to its value; and what comes after a value.
+_NAME: Final = re.compile(rb'\s*("[^"\\]*")\s*:\s*')
+_NEXT: Final = re.compile(rb"\s*([,}])")
+_LONGEST_NAME: Final = 1024
 _BACKSLASH: Final = ord("\\")
 _TOOLS: Final = b'"tools"'
 _kept_lists: Final = KeptLists()
@@ -71,10 +75,17 @@ def _decode_short(data: bytes, depth: int = MAX_DEPTH) -> tuple[Any, int]:
     """Return the value of a text that is not long, and how many values are in it."""
     value = _decode(data)
     names, nodes = _count_names(value, depth)
-    # What is written back as it came names nothing twice: that is seen at once.
-    if _encode(value) != data and names != _count_written_names(data):
+    if not _is_as_written(value, data) and names != _count_written_names(data):
         raise _named_twice()
     return value, nodes
+
+
+def _is_as_written(value: object, data: bytes) -> bool:
+    """Return whether a text is written back as it came, but for blanks: it names nothing twice."""
+    written = _encode(value)
+    return written == data or (
+        len(written) < len(data) and written == msgspec.json.format(data, indent=-1)
+    )
 
 
 def _decode_with_kept_tools(data: bytes) -> dict[str, Any] | None:
@@ -185,7 +196,7 @@ class _Large(PieceDecoder):
         names, nodes = _count_names(value, depth)
         self._names += names
         self._add_nodes(nodes)
-        self._is_as_written = self._is_as_written and _encode(value) == data
+        self._is_as_written = self._is_as_written and _is_as_written(value, data)
         return value
 
     def _short_list(self, data: bytes, depth: int) -> list[object]:
@@ -198,7 +209,9 @@ class _Large(PieceDecoder):
         # With braces, commas and colons this is shorter than a text that names a field twice.
         pairs = ((_encode(name), memoryview(value)) for name, value in fields.items())
         written = sum(len(name) + len(value) + 2 for name, value in pairs) + 1
-        self._is_as_written = self._is_as_written and written == len(raw)
+        self._is_as_written = self._is_as_written and (
+            written == len(raw) or _has_fields_once(raw, fields)
+        )
 
     def _note_container(self) -> None:
         self._add_nodes(1)
@@ -214,6 +227,30 @@ class _Large(PieceDecoder):
         self._nodes += count
         if self._nodes > MAX_NODES:
             raise _too_many()
+
+
+def _has_fields_once(raw: memoryview, fields: dict[str, msgspec.Raw]) -> bool:
+    """Return whether a long object has these fields, each once; False also if that is unclear."""
+    place, mark = 1, ","
+    for name, value in fields.items():
+        found = _NAME.match(raw, place, place + _LONGEST_NAME)
+        if found is None or found[1] != _encode(name):
+            return False
+        text = memoryview(value)
+        place = found.end() + len(text)
+        after = _NEXT.match(raw, place, place + _LONGEST_NAME)
+        if after is None or not _is_same(raw[found.end() : place], text):
+            return False
+        place, mark = after.end(), after[1].decode()
+    return mark == "}" and place == len(raw)
+
+
+def _is_same(one: memoryview, two: memoryview) -> bool:
+    """Compare long texts of the same length, in pieces."""
+    return all(
+        bytes(one[start : start + PIECE]) == bytes(two[start : start + PIECE])
+        for start in range(0, len(two), PIECE)
+    )
 
 
 def _check_count(data: bytes) -> None:
