@@ -94,6 +94,7 @@ async def test_the_examples_on_files_work() -> None:
         scope = {"print": lambda *words: printed.append(words)}
         await asyncio.to_thread(exec, f"{local}\nclient.close()", scope)
     assert answer.json["output"][0]["content"][0]["text"] == "The Aurora."
+    assert "degraded" not in answer.json.get("antiphon", {})
     assert printed == [("The Aurora.",)]
 
 

@@ -398,7 +398,7 @@ async def test_a_text_is_parsed_once_for_all_turns(monkeypatch: pytest.MonkeyPat
     ],
     ids=["chat", "responses", "openai", "messages", "gemini"],
 )
-async def test_no_wire_sends_the_id_or_the_original(wire: Wire) -> None:
+async def test_no_wire_sends_or_reports_the_id_or_the_original(wire: Wire) -> None:
     """Whatever a server takes, it gets a file of ours by its content."""
     store = MemoryStore()
     backend = ScriptedBackend()
@@ -414,7 +414,9 @@ async def test_no_wire_sends_the_id_or_the_original(wire: Wire) -> None:
         answer = await request(gateway, "POST", "/responses", {"model": "echo", "input": items})
         assert answer.status == 200, answer.body
     await store.close()
-    sent = wire.exchange(backend.plans[-1], 1024).body
+    exchange = wire.exchange(backend.plans[-1], 1024)
+    assert ORIGINAL not in str(exchange.degraded)
+    sent = exchange.body
     assert b"file-ap-" not in sent
     assert ORIGINAL.encode() not in sent
     assert b"data:image/png;base64" in sent or b"image/png" in sent
