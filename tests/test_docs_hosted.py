@@ -94,6 +94,7 @@ async def test_the_examples_on_files_work() -> None:
         scope = {"print": lambda *words: printed.append(words)}
         await asyncio.to_thread(exec, f"{local}\nclient.close()", scope)
     assert answer.json["output"][0]["content"][0]["text"] == "The Aurora."
+    assert "degraded" not in answer.json.get("antiphon", {})
     assert printed == [("The Aurora.",)]
 
 
@@ -245,13 +246,19 @@ async def test_the_examples_on_code_work(tmp_path: Path) -> None:
 
 
 async def test_the_example_on_programs_works() -> None:
-    (program,) = _examples("docs/howto/programs.md")
+    program, hosted = _examples("docs/howto/programs.md")
     code = (
         "const all = await Promise.all(['a', 'b'].map((sku) => tools.stock({sku})));"
         "text(all.reduce((sum, one) => sum + one.count, 0))"
     )
     asked = msgspec.json.encode({"code": code}).decode()
-    scripts = [Script(calls=[Call("program", asked)]), Script(text="There are 5.")]
+    power = "text((await tools.code_interpreter({code: 'print(2**64)'})).trim().at(-1))"
+    scripts = [
+        Script(calls=[Call("program", asked)]),
+        Script(text="There are 5."),
+        Script(calls=[Call("program", msgspec.json.encode({"code": power}).decode())]),
+        Script(text="6"),
+    ]
     service = make_service(engine=engine("bwrap+sandlock"))
     async with (
         asyncio.timeout(PATIENCE),
@@ -259,14 +266,19 @@ async def test_the_example_on_programs_works() -> None:
         serve_gateway(
             ChatBackend(upstream.base_url),
             store=service.store,
-            tools=[ProgramRunner(service)],
+            tools=[ProgramRunner(service), CodeInterpreter(service)],
             containers=service,
         ) as gateway,
     ):
         text, printed, scope = _here(program, gateway)
         await asyncio.to_thread(exec, text, scope)
+        last = upstream.requests[-1].json["messages"]
+        text, further, scope = _here(hosted, gateway)
+        await asyncio.to_thread(exec, text, scope)
+    kinds = ["program", "code_interpreter_call", "program_output", "message"]
+    assert further == [(kinds,)]
+    assert upstream.requests[-1].json["messages"][-1]["content"].endswith("6")
     assert printed == [("There are 5.",)]
-    last = upstream.requests[-1].json["messages"]
     assert [message["role"] for message in last] == ["user", "assistant", "tool"]
     assert last[-1]["content"].endswith("5")
 

@@ -56,10 +56,12 @@ def test_the_settings_are_shown_without_connecting(
     assert others[3:] == [
         "code_interpreter  60 s for a call",
         "shell  120 s for a call, 32 commands",
+        "programmatic_tool_calling  10 s for a run, 64 calls of tools",
         "  sandbox  engine auto, Python of the gateway, standard library only, "
         "1024 MiB of memory, 1024 MiB of files, 32 processes",
         "    no program is run: bubblewrap (Debian: apt install bubblewrap) is not installed",
         "  containers  8 run at once, 4 for one owner; they expire after 20 minutes",
+        "tool_search  always on",
     ]
     assert first.startswith("mcp  2 servers, library installed")
     assert "process" in desk and "tools add, peek" in desk
@@ -137,11 +139,13 @@ def test_tools_that_are_off_are_shown_so(runner: CliRunner, tmp_path: Path) -> N
     path = tmp_path / "antiphon.toml"
     path.write_text(
         '[code_interpreter]\nenabled = false\n[shell]\nenabled = false\n[sandbox]\nengine = "off"\n'
+        "[programs]\nenabled = false\n"
     )
     result = runner.invoke(main, ["tools", "--check", "--config", str(path)])
     assert result.exit_code == 0, result.output
     assert "code_interpreter  off: [code_interpreter] enabled = false" in result.stdout
     assert "shell  off: [shell] enabled = false" in result.stdout
+    assert "programmatic_tool_calling  off: [programs] enabled = false" in result.stdout
     assert "sandbox in use: none: no program is run" in result.stdout
 
 

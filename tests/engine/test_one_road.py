@@ -31,6 +31,10 @@ from antiphon.engine.run.repair import Repair
 from antiphon.engine.run.sinks import NO_READER
 from antiphon.testing.gateway import Gateway, serve_gateway
 from antiphon.testing.tools import ScriptedTool
+from antiphon.tools.base import ToolRunner
+from antiphon.tools.code_interpreter import CodeInterpreter
+from antiphon.tools.index.file_index import FileIndex
+from antiphon.tools.shell import HostedShell
 from antiphon.transport.http import Limits
 from antiphon.wires.gemini.profiles import PROFILES as GEMINI
 from antiphon.wires.gemini.wire import GeminiWire
@@ -38,8 +42,10 @@ from antiphon.wires.messages.wire import MessagesWire
 from antiphon.wires.responses.profiles import PROFILES
 from antiphon.wires.responses.wire import ResponsesWire
 from tests.asking import ask, events_of, request, terminal
+from tests.containers import make_service
 from tests.host_upstream import MODELS, part, serve_editor
 from tests.talking import talk
+from tests.tools.index.filled import STORE, fill
 from tests.transport.raw import Connection, Request, chunk, head, raw_server, reply
 
 Json = dict[str, Any]
@@ -59,6 +65,9 @@ _COROUTINES: Final[set[str]] = set()
 
 TOOL: Final = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 HOSTED: Final = {"type": "mcp", "server_label": "test"}
+SEARCH: Final = {"type": "file_search", "vector_store_ids": [STORE]}
+CODE: Final = {"type": "code_interpreter", "container": {"type": "auto"}}
+SHELL: Final = {"type": "shell", "environment": {"type": "container_auto"}}
 FORMAT: Final = {"format": {"type": "json_schema", "name": "s", "schema": {"type": "string"}}}
 
 # What a sink does to encode and to show events: the only difference between the modes.
@@ -86,6 +95,9 @@ WEBSOCKET_SINK: Final = {
     "server/delivery/frames.py:text_header",
     "protocol/codec.py:encode_event",
 }
+# What `include` hides of the items of some tools is hidden where events are encoded.
+HIDES: Final = {"protocol/includes.py:Hidden.events", "protocol/includes.py:Hidden._event"}
+SSE_HIDES: Final = HIDES | {"wires/responses/door.py:_encode_shown"}
 NULL_SINK: Final = {"engine/run/sinks.py:_NullSink.show"}
 # An answer that is not streamed has no log: its end is stored as a whole.
 LOG: Final = (
@@ -255,6 +267,18 @@ async def _sse_with_hosted_tool(gateway: Gateway) -> str:
     return await _sse(gateway, tools=[HOSTED])
 
 
+async def _sse_with_file_search(gateway: Gateway) -> str:
+    return await _sse(gateway, tools=[SEARCH])
+
+
+async def _sse_with_code(gateway: Gateway) -> str:
+    return await _sse(gateway, tools=[CODE, SHELL])
+
+
+async def _websocket_with_search_and_code(gateway: Gateway) -> str:
+    return await _websocket(gateway, tools=[SEARCH, CODE, TOOL])
+
+
 async def _sse_with_both(gateway: Gateway) -> str:
     return await _sse(gateway, tools=[HOSTED, TOOL])
 
@@ -348,10 +372,20 @@ async def _upstream(tokens: int, wire: str) -> AsyncIterator[Backend]:
 
 
 async def _calls(turn: Turn, tokens: int, wire: str) -> Calls:
-    calls, tools = Calls(), [ScriptedTool()]
+    calls, service = Calls(), make_service()
+    tools: list[ToolRunner] = [ScriptedTool(), CodeInterpreter(service), HostedShell(service)]
+    store = service.store
+    await fill(store, {"file-1": "words"}, owner="local")
     async with (
         _upstream(tokens, wire) as backend,
-        serve_gateway({"test": backend}, default_model="test/m", tools=tools) as gateway,
+        serve_gateway(
+            {"test": backend},
+            default_model="test/m",
+            tools=tools,
+            store=store,
+            containers=service,
+            index=FileIndex(store),
+        ) as gateway,
     ):
         with calls.counted():
             text = await turn(gateway)
@@ -375,6 +409,9 @@ async def per_token(turn: Turn, wire: str = "chat") -> tuple[set[str], float]:
         (_sse_with_format, SSE_SINK),
         (_sse_with_hosted_tool, SSE_SINK),
         (_sse_with_both, SSE_SINK),
+        (_sse_with_file_search, SSE_SINK | SSE_HIDES),
+        (_sse_with_code, SSE_SINK | SSE_HIDES),
+        (_websocket_with_search_and_code, WEBSOCKET_SINK | HIDES),
         (_websocket_with_hosted_tool, WEBSOCKET_SINK),
         (_background_with_hosted_tool, NULL_SINK),
         (_chat_door, CHAT_SINK),

@@ -27,6 +27,7 @@ from antiphon.tools.mcp.endpoints import Endpoint
 from antiphon.tools.mcp.faults import McpFault
 from antiphon.tools.mcp.loading import has_library
 from antiphon.tools.mcp.pool import McpPool
+from antiphon.tools.programs.sandboxed import find_library
 from antiphon.tools.sandbox.engines import missing_parts
 from antiphon.tools.sandbox.probe import find_engine
 from antiphon.tools.sandbox.settings import SandboxSettings
@@ -82,10 +83,12 @@ def _overview(settings: Settings, endpoints: Mapping[str, Endpoint]) -> Iterator
     yield f"image_generation  {_image_terms(settings.images)}"
     yield f"code_interpreter  {_code_terms(settings)}"
     yield f"shell  {_shell_terms(settings)}"
+    yield f"programmatic_tool_calling  {_program_terms(settings)}"
     yield f"  sandbox  {_sandbox_terms(settings.sandbox)}"
     if missing := _missing_parts(settings.sandbox):
         yield f"    no program is run: {missing} is not installed"
     yield f"  containers  {_container_terms(settings.containers)}"
+    yield "tool_search  always on"
 
 
 def _search_terms(search: WebSearchSettings) -> str:
@@ -140,6 +143,16 @@ def _shell_terms(settings: Settings) -> str:
     if not settings.shell.enabled:
         return "off: [shell] enabled = false"
     return f"{settings.shell.seconds:g} s for a call, {settings.shell.commands} commands"
+
+
+def _program_terms(settings: Settings) -> str:
+    programs = settings.programs
+    if not programs.enabled:
+        return "off: [programs] enabled = false"
+    facts = [f"{programs.seconds:g} s for a run", f"{programs.calls} calls of tools"]
+    if find_library() is None:
+        facts.append("not run: pip install '.[sandbox]'")
+    return ", ".join(facts)
 
 
 def _sandbox_terms(sandbox: SandboxSettings) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -35,7 +35,10 @@ __all__ = ["DeclaredTool", "Offer", "Toolbox", "gather_tools"]
 _MAX_OFFERS: Final = 2048
 _PROGRAMS: Final = "programmatic_tool_calling"
 _PROGRAM: Final = "programmatic"
-_NOT_HOSTED: Final = "programs call functions of the caller only"
+_FOR_PROGRAMS: Final = frozenset({"code_interpreter", "mcp", "shell"})
+"""The kinds of tools run here that programs may call; the API has no others."""
+_NOT_FOR_PROGRAMS: Final = "programs cannot call this kind of tool"
+_NO_PROGRAMS: Final = "only a program may call it, and no programs run here"
 _CARRIERS: Final = frozenset({"additional_tools", "tool_search_output"})
 
 _COMMON: Final = frozenset(
@@ -118,13 +121,20 @@ class _Rest:
         name = kind if is_alone and isinstance(kind, str) else ""
         if name in self._upstream_kinds:
             self.upstream.append(tool)
-        elif name in self._hosted_kinds:
-            if _allows(tool, _PROGRAM):
-                self.report.append(f"{where}.allowed_callers: {_NOT_HOSTED}")
-            if _allows(tool, "direct"):
-                self.hosted.append(DeclaredTool(tool, where))
+        elif name in self._hosted_kinds and not _is_local_shell(tool):
+            self._take_hosted(tool, name, where)
         else:
             self.report.append(f"{where} ({kind}): {why}")
+
+    def _take_hosted(self, tool: Tool, kind: str, where: str) -> None:
+        """Take a tool that is run here, if the model or a program may call it."""
+        is_for_programs = kind in _FOR_PROGRAMS and _allows(tool, _PROGRAM)
+        if _allows(tool, _PROGRAM) and not is_for_programs:
+            self.report.append(f"{where}.allowed_callers: {_NOT_FOR_PROGRAMS}")
+        if _allows(tool, "direct") or (is_for_programs and self.runs_programs):
+            self.hosted.append(DeclaredTool(tool, where))
+        elif is_for_programs:
+            self.report.append(f"{where} ({kind}): {_NO_PROGRAMS}")
 
 
 class Toolbox:
@@ -209,6 +219,18 @@ class Toolbox:
         if kind == "tool_search" and (None, name) in self._by_function:
             return self._by_function[None, name]  # a search that is run here
         return free_alias(kind, namespace, name, self._by_alias)
+
+    @property
+    def serves_programs(self) -> bool:
+        """Whether programs may call a tool that is run here."""
+        return any(
+            tool["type"] in _FOR_PROGRAMS and _allows(tool, _PROGRAM) for tool in self.hosted
+        )
+
+    def may_call(self, caller: Literal["direct", "programmatic"], function: HostedFunction) -> bool:
+        """Return whether the model (`direct`) or a program may call a hosted function."""
+        tools = [tool for tool in self.hosted if _declares(tool, function)]
+        return any(_allows(tool, caller) for tool in tools) if tools else caller == "direct"
 
     def hosted_alias(self, namespace: str | None, name: str) -> str:
         """Return a name for calls that a server ran itself.
@@ -367,15 +389,14 @@ def _why_not(
         check_shape(tool, where)  # those that items carry were never checked
     except InvalidRequest as error:
         return error.message
-    if not _allows(tool, "direct"):
+    if not _allows(tool, "direct") and (kind != "shell" or _is_local_shell(tool)):
         if kind != "function":
             return "programs can call functions only"
         if not runs_programs:
-            return "only a program may call it, and no programs run here"
+            return _NO_PROGRAMS
     if kind == "tool_search" and tool.get("execution") != "client":
         return "there is no search here; the tools it would find are all shown at once"
-    environment = tool.get("environment") if kind == "shell" else None
-    if isinstance(environment, dict) and environment.get("type", "local") != "local":
+    if kind == "shell" and not _is_local_shell(tool):
         return "there is no container here to run it in"
     return None
 
@@ -393,6 +414,20 @@ def _allows(tool: Tool, caller: str) -> bool:
     if not isinstance(callers, list) or not callers:
         return caller == "direct"
     return caller in callers
+
+
+def _declares(tool: Tool, function: HostedFunction) -> bool:
+    if tool["type"] != function.kind:
+        return False
+    return function.kind != "mcp" or tool.get("server_label") == function.namespace
+
+
+def _is_local_shell(tool: Tool) -> bool:
+    """Return whether a tool is a shell of the caller's machine."""
+    if tool.get("type") != "shell":
+        return False
+    environment = tool.get("environment")
+    return not isinstance(environment, dict) or environment.get("type", "local") == "local"
 
 
 def _is_for_programs(offer: Offer) -> bool:

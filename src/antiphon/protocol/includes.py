@@ -79,7 +79,7 @@ class Hidden:
 
     def events(self, events: Sequence[Event]) -> list[Event]:
         """Return the events as they are shown."""
-        return [self._event(event) for event in events]
+        return list(map(self._event, events))
 
     def _event(self, event: Event) -> Event:
         if isinstance(event, OutputItemAdded | OutputItemDone):

@@ -12,12 +12,18 @@ from typing import Any
 
 from antiphon.protocol.items import Item, item_type
 
-__all__ = ["caller_field", "program_call_id", "restore_callers"]
+__all__ = ["caller_field", "hosted_call_id", "program_call_id", "restore_callers"]
 
 
 def program_call_id(program: str, number: int) -> str:
     """Return the id of a call that a program makes; calls are counted from 0."""
     digest = hashlib.sha256(f"{program}\n{number}".encode()).hexdigest()
+    return f"call_{digest[:24]}"
+
+
+def hosted_call_id(program: str, number: int) -> str:
+    """Return the id of a call of a hosted tool that a program makes; they are counted alone."""
+    digest = hashlib.sha256(f"{program}\nhosted {number}".encode()).hexdigest()
     return f"call_{digest[:24]}"
 
 

@@ -14,6 +14,7 @@ declares one of them it makes a `ToolSession`. Who does what, in this order:
     | open the item, emit its arguments             | the loop                                |
     | make the intent durable, if it has effects    | the loop                                |
     | run it, report progress, return the outcome   | `ToolSession.run`                       |
+    | run the calls that it needs, and it again     | the loop, for `Outcome.calls`           |
     | close the item, cut the result, ask again     | the loop                                |
     | release what the turn held                    | `ToolSession.close`                     |
 
@@ -43,6 +44,7 @@ from antiphon.protocol.items import Item, Part
 from antiphon.protocol.tool_usage import ToolUsage
 
 __all__ = [
+    "Answer",
     "Approvals",
     "Ask",
     "Decision",
@@ -131,6 +133,11 @@ class ToolRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The items of this request alone, at the end of the context."""
     programmatic: Sequence[Offer] = ()
     """The functions of the caller's that programs may call."""
+    callable: Sequence[HostedFunction] | None = ()
+    """Hosted functions that programs may call. They are known when all tools are prepared. None
+    if what they did would not be found again: then it could run twice."""
+    serves_programs: bool = False
+    """Whether programs may call a tool that is run here."""
     hidden: Sequence[Offer] = ()
     """The tools that the model is not shown yet, and that a search may find."""
     is_searched: bool = False
@@ -236,6 +243,18 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What it took, as a part of `tool_usage`: see `protocol.tool_usage`."""
     loads: Sequence[str] = ()
     """Aliases of hidden tools of the caller's that it may call from now on."""
+    calls: Sequence[HostedCall] = ()
+    """Hosted calls that this one needs. They are run, `ToolSession.answer` gets what became of
+    them, and the call is run again; `result` is None until then."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of a call that another call needed."""
+
+    items: Sequence[Item] = ()
+    """Its items, as they are stored."""
+    problem: str = ""
+    """Why it was not run, if it was not."""
 
 
 class ToolFailed(Exception):
@@ -272,6 +291,10 @@ class ToolSession:
 
         An asynchronous generator.
         """
+        raise NotImplementedError
+
+    def answer(self, call: HostedCall, answers: Sequence[Answer]) -> None:
+        """Take what became of the `Outcome.calls` of a call, in their order; then it runs again."""
         raise NotImplementedError
 
     def fail(self, call: HostedCall, start: Start, why: str) -> Outcome:

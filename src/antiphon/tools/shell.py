@@ -251,9 +251,11 @@ def _in_words(output: Mapping[str, Any]) -> str:
 
 
 def _output_item(item: Item, outputs: list[dict[str, Any]], status: str) -> Item:
+    caller = {"caller": item["caller"]} if "caller" in item else {}
     return {
         "type": "shell_call_output",
         "call_id": item["call_id"],
+        **caller,
         "max_output_length": item["action"]["max_output_length"],
         "output": outputs,
         "status": status,

@@ -28,7 +28,7 @@ from typing import Final
 
 from antiphon.protocol.call_ids import CallIds
 from antiphon.protocol.hosted import HOSTED_CALL
-from antiphon.protocol.items import Item, item_type
+from antiphon.protocol.items import ORIGINAL, Item, item_type
 from antiphon.protocol.native_state import NATIVE
 
 __all__ = ["Arranger", "Call", "Entry", "Said", "Turn", "arrange"]
@@ -37,7 +37,7 @@ __all__ = ["Arranger", "Call", "Entry", "Said", "Turn", "arrange"]
 # Servers cache prompts without a `cache_control`.
 _LABELS: Final = frozenset({"type", "id", "status", "cache_control"})
 _FIELDS: Final = {
-    "message": _LABELS | {"role", "content", "phase"},
+    "message": _LABELS | {"role", "content", "phase", ORIGINAL},
     "function_call": _LABELS | {"call_id", "name", "arguments"},
     "function_call_output": _LABELS | {"call_id", "output"},
     "reasoning": _LABELS | {"summary", "content", "encrypted_content", NATIVE},

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web as http
 
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.engine.prepare.fetched_files import FetchedFiles
 from antiphon.engine.prepare.input_files import InputFileSettings
 from antiphon.engine.prepare.window import digest_of
 from antiphon.gateway.assemble import ServerSettings
@@ -24,6 +25,7 @@ from antiphon.store.base import Store, StoredFile
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway
+from antiphon.tools.web.fetch import Fetched
 from antiphon.wires.chat.profiles import profile_for as chat_profile
 from antiphon.wires.chat.wire import ChatWire
 from antiphon.wires.gemini.profiles import profile_for as gemini_profile
@@ -398,7 +400,7 @@ async def test_a_text_is_parsed_once_for_all_turns(monkeypatch: pytest.MonkeyPat
     ],
     ids=["chat", "responses", "openai", "messages", "gemini"],
 )
-async def test_no_wire_sends_the_id_or_the_original(wire: Wire) -> None:
+async def test_no_wire_sends_or_reports_the_id_or_the_original(wire: Wire) -> None:
     """Whatever a server takes, it gets a file of ours by its content."""
     store = MemoryStore()
     backend = ScriptedBackend()
@@ -414,7 +416,9 @@ async def test_no_wire_sends_the_id_or_the_original(wire: Wire) -> None:
         answer = await request(gateway, "POST", "/responses", {"model": "echo", "input": items})
         assert answer.status == 200, answer.body
     await store.close()
-    sent = wire.exchange(backend.plans[-1], 1024).body
+    exchange = wire.exchange(backend.plans[-1], 1024)
+    assert ORIGINAL not in str(exchange.degraded)
+    sent = exchange.body
     assert b"file-ap-" not in sent
     assert ORIGINAL.encode() not in sent
     assert b"data:image/png;base64" in sent or b"image/png" in sent
@@ -527,6 +531,42 @@ async def test_a_file_by_address_is_fetched(web: LoopbackWeb) -> None:
         assert "file_url" not in desk.sent[0]
 
 
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_an_address_that_was_answered_to_is_not_fetched_again(
+    web: LoopbackWeb, is_stored: bool
+) -> None:
+    """It may have expired since, or have other content now."""
+    part = _serve(web, "/note.txt", text="as it was")
+    first: list[Any] = [{"role": "user", "content": [part]}]
+    async with _desk(settings=_open(web)) as desk:
+        body = {"model": "scripted", "store": is_stored}
+        answer = await request(desk.gateway, "POST", "/responses", body | {"input": first})
+        _serve(web, "/note.txt", status=403)
+        more: dict[str, Any] = {"input": "and now?", "previous_response_id": answer.json["id"]}
+        if not is_stored:
+            further = {"role": "user", "content": "and now?"}
+            more = {"input": [*first, *answer.json["output"], further]}
+        later = await request(desk.gateway, "POST", "/responses", body | more)
+        assert (later.status, _degraded(later)) == (200, [])
+        assert "as it was" in desk.plan.items[0]["content"][0]["text"]
+        again = await request(desk.gateway, "POST", "/responses", body | {"input": first})
+        assert again.status == 400, "what was not answered to is fetched"
+
+
+def test_only_the_last_fetched_files_of_the_same_owner_are_remembered() -> None:
+    kept = FetchedFiles()
+    page = Fetched("http://a/", "text/plain", b"x" * (30 * 1024 * 1024), is_cut=False)
+    for url in ("http://a/1", "http://a/2"):
+        kept.keep("alice", url, page, 100)
+    assert kept.find("bob", "http://a/1", 100) is None
+    assert kept.find("alice", "http://a/1", 100 + 3601) is None
+    assert kept.find("alice", "http://a/1", 101) is page
+    kept.keep("alice", "http://a/1", page, 102)  # in the place of the first
+    kept.keep("alice", "http://a/3", page, 102)
+    found = [kept.find("alice", f"http://a/{number}", 103) is page for number in (1, 2, 3)]
+    assert found == [True, False, True]
+
+
 @pytest.mark.parametrize("host", [*LOOPBACK_HOSTS, *OTHER_HOSTS])
 async def test_no_spelling_of_an_inner_address_is_fetched(host: str, inside: RawServer) -> None:
     port = inside.url.rpartition(":")[2]
@@ -597,6 +637,7 @@ async def test_a_later_turn_goes_on_without_a_file_that_cannot_be_fetched_again(
     async with _desk(settings=_open(web)) as desk:
         first = await desk.ask(part)
         _serve(web, "/a.txt", status=500)
+        desk.gateway.app.engine.input_files.fetched = FetchedFiles()  # as after a restart
         more = {"model": "scripted", "input": "go on", "previous_response_id": first.json["id"]}
         assert (await request(desk.gateway, "POST", "/responses", more)).status == 200
         assert "cannot be fetched" in desk.plan.items[0]["content"][0]["text"]

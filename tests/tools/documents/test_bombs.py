@@ -122,6 +122,8 @@ async def test_no_process_may_open_other_files_or_start_programs(reader: Documen
     assert int(limits["Max open files"]) <= 32
     assert int(limits["Max address space"]) == _SETTINGS.memory_bytes
     assert int(limits["Max file size"]) == _SETTINGS.bytes
+    status = dict(line.split(":\t") for line in (about / "status").read_text().splitlines())
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2"), "system calls are filtered"
     environ = (about / "environ").read_bytes().split(b"\0")
     names = {entry.partition(b"=")[0] for entry in environ if entry}
     assert names <= {b"PATH", b"LD_LIBRARY_PATH", b"VIRTUAL_ENV", b"TMPDIR", b"LC_CTYPE"}

@@ -164,9 +164,6 @@ def test_what_cannot_be_honoured_is_reported() -> None:
         "tools[0].defer_loading",
         "tools[0].require_approval.never.read_only",
     ]
-    tool = {"type": "mcp", "server_label": "desk", "allowed_callers": ["programmatic"]}
-    servers, notes = read_servers([DeclaredTool(tool, "tools[0]")], _DIRECTORY)
-    assert servers == {} and "only a program" in notes[0]
 
 
 def test_settings_name_variables_and_hold_no_secret() -> None:

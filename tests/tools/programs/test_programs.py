@@ -14,8 +14,6 @@ from antiphon.protocol.deltas import CallMade, Stopped, TextGrew
 from antiphon.protocol.events import event_type
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway
-from antiphon.tools.base import ToolRunner
-from antiphon.tools.code_interpreter import CodeInterpreter
 from antiphon.tools.containers.service import ContainerService
 from antiphon.tools.programs.runner import ProgramRunner
 from antiphon.tools.programs.settings import ProgramSettings
@@ -338,27 +336,6 @@ async def test_without_a_tool_for_programs_nothing_is_offered_and_that_is_report
         response = await whole(gateway, tools=[PROGRAMS])
     assert not backend.plans[0].toolbox.offers
     assert "no tool allows calls by a program" in str(response["antiphon"]["degraded"])
-
-
-@pytest.mark.parametrize("callers", [["programmatic"], ["direct", "programmatic"]])
-async def test_a_hosted_tool_for_programs_is_reported(
-    service: ContainerService, callers: list[str]
-) -> None:
-    backend = ScriptedBackend([saying("ok")])
-    code = {
-        "type": "code_interpreter",
-        "container": {"type": "auto"},
-        "allowed_callers": callers,
-    }
-    runners: list[ToolRunner] = [ProgramRunner(service), CodeInterpreter(service)]
-    async with serve_gateway(
-        backend, store=service.store, tools=runners, containers=service
-    ) as gateway:
-        response = await whole(gateway, tools=[*TOOLS, code])
-    note = "tools[3].allowed_callers: programs call functions of the caller only"
-    assert note in response["antiphon"]["degraded"]
-    shown = {offer.name for offer in backend.plans[0].toolbox.offers}
-    assert ("code_interpreter" in shown) == ("direct" in callers)
 
 
 async def test_a_tool_for_programs_alone_is_reported_where_no_program_runs(

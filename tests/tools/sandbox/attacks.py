@@ -210,6 +210,45 @@ _MORE: Final = (
         "    try: resource.setrlimit(kind, (1 << 40, 1 << 40)); print('LEAK', kind)\n"
         "    except (ValueError, OSError): pass",
     ),
+    Attack(
+        "write to the temporary folders of the machine",
+        "import os\n"
+        "for place in ('/var/tmp', '/var/lib', '/home', '/root', '/opt', '/srv', '/run'):\n"
+        "    try:\n"
+        "        open(f'{place}/pwned', 'w').write('x'); print('LEAK', place)\n"
+        "    except OSError: pass",
+    ),
+    Attack(
+        "take the abstract name of a socket outside",
+        "import errno, socket; s = socket.socket(socket.AF_UNIX)\n"
+        "try: s.bind('\\0{name}')\n"
+        "except OSError as error: print('LEAK' if error.errno == errno.EADDRINUSE else 'refused')",
+    ),
+    Attack(
+        "take a port of the machine",
+        "import errno, socket; s = socket.socket()\n"
+        "try: s.bind(('127.0.0.1', {port})); s.listen()\n"
+        "except OSError as error: print('LEAK' if error.errno == errno.EADDRINUSE else 'refused')",
+    ),
+    Attack(
+        "ask the kernel for network links",
+        "import socket, struct; s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)\n"
+        "s.send(struct.pack('=IHHII', 32, 18, 0x301, 1, 0) + bytes(16))\n"
+        "data, links = s.recv(1 << 16), 0\n"
+        "while len(data) >= 16:\n"
+        "    size, kind = struct.unpack_from('=IH', data)\n"
+        "    links += kind == 16; data = data[max(size + 3 & ~3, 16):]\n"
+        "print('LEAK' if links > 1 else 'alone', links)",
+    ),
+    Attack("become an ordinary user", "import os; os.setuid(12345); print('LEAK', os.getuid())"),
+    Attack(
+        "open many files",
+        "files = []\n"
+        "try:\n"
+        "    for _ in range(5000): files.append(open('/dev/null'))\n"
+        "    print('LEAK')\n"
+        "except OSError: files.clear()",
+    ),
     Attack("never end", "while True: pass", 0.3, is_endless=True),
     Attack("write without end", "while True: print('x' * 100000)", 0.3, is_endless=True),
     Attack(

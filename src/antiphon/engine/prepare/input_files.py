@@ -3,7 +3,8 @@
     | given by                | the model takes it            | the model does not              |
     |-------------------------|-------------------------------|---------------------------------|
     | `file_data`             | passed on                     | its text                        |
-    | `file_url`              | passed on, if it reads URLs   | fetched, then as data           |
+    | `file_url`              | passed on, if it reads URLs   | fetched, then as data; once for |
+    |                         |                               | the turns of a conversation     |
     | `file_id`, ours         | as `file_data`                | its text                        |
     | `file_id`, not ours     | passed on to its provider     | 404                             |
     | image by `file_id`      | as a data URL                 | left to the wire, which reports |
@@ -24,6 +25,7 @@ import msgspec
 from yarl import URL
 
 from antiphon.engine.prepare.context_size import ContextSize
+from antiphon.engine.prepare.fetched_files import FetchedFiles, count_answered
 from antiphon.engine.prepare.file_parts import (
     as_text,
     data_url,
@@ -95,8 +97,9 @@ class InputFiles:
         self.id_prefix = id_prefix
         self.texts = FileTexts(reader, settings.text_bytes)
         self.fetcher = Fetcher(settings.seconds, frozenset(settings.open_places))
+        self.fetched = FetchedFiles()
         self._reader = reader
-        self._now = now
+        self.now = now
 
     async def show(
         self,
@@ -115,9 +118,9 @@ class InputFiles:
         if not places:
             return items, []
         ids = file_ids(items, places)
-        found = await self.store.files.find(owner, ids, self._now()) if ids else {}
+        found = await self.store.files.find(owner, ids, self.now()) if ids else {}
         at = {item.get("id"): place for place, item in enumerate(own)}
-        showing = _Showing(self, owner, found, able, size)
+        showing = _Showing(self, owner, found, able, size, count_answered(items))
         shown = list(items)
         for place in places:
             shown[place] = await showing.item(items[place], place, at.get(items[place].get("id")))
@@ -134,6 +137,8 @@ class _Place(msgspec.Struct, frozen=True):
 
     where: str
     param: str | None
+    is_answered: bool = False
+    """Whether a model has answered to it already."""
 
     def invalid(self, message: str, field: str, code: str = "invalid_file") -> InvalidRequest:
         return InvalidRequest(message, code=code, param=f"{self.param}.{field}")
@@ -153,8 +158,10 @@ class _Showing:
         found: Mapping[str, StoredFile],
         able: Capabilities,
         size: ContextSize,
+        answered: int,
     ) -> None:
         self.notes: list[str] = []
+        self._answered = answered
         self._files = files
         self._owner = owner
         self._found = found
@@ -169,7 +176,8 @@ class _Showing:
         for at, part in enumerate(parts):
             rest = field if isinstance(item.get(field), dict) else f"{field}[{at}]"
             param = None if own is None else f"input[{own}].{rest}"
-            place = _Place(f"input[{index}].{rest} ({part.get('type')})", param)
+            where = f"input[{index}].{rest} ({part.get('type')})"
+            place = _Place(where, param, index < self._answered)
             shown.append(await self._part(part, place) if is_file_part(part) else part)
         if all(new is old for new, old in zip(shown, parts, strict=True)):
             return item
@@ -243,13 +251,17 @@ class _Showing:
             self.notes.append(f"{place.where}: files are not fetched here")
             return part
         most = self._files.settings.bytes
-        try:
-            found = await self._files.fetcher.fetch(url, lambda _: most)
-        except FetchFailed as failure:
-            why = f"The file cannot be fetched: {failure}."
-            raise self._bad(why, place, "file_url") from None
-        if found.is_cut:
-            raise self._bad(_too_large(most), place, "file_url")
+        kept, now = self._files.fetched, self._files.now()
+        found = kept.find(self._owner, url, now) if place.is_answered else None
+        if found is None:
+            try:
+                found = await self._files.fetcher.fetch(url, lambda _: most)
+            except FetchFailed as failure:
+                why = f"The file cannot be fetched: {failure}."
+                raise self._bad(why, place, "file_url") from None
+            if found.is_cut:
+                raise self._bad(_too_large(most), place, "file_url")
+            kept.keep(self._owner, url, found, now)
         name = name_of(part, URL(found.url).name)
         source = Source(name, len(found.body), content_of(found.body), found.content_type)
         named: Part = {**part, "filename": name}

@@ -53,9 +53,11 @@ from antiphon.protocol.deltas import (
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.hosted import data_of, is_made_by_program
 from antiphon.protocol.items import Item, Part, item_type
+from antiphon.protocol.program_calls import caller_field
 from antiphon.protocol.response import Usage
 from antiphon.protocol.tools import ToolPolicy
 from antiphon.tools.base import (
+    Answer,
     Ask,
     Decline,
     HostedCall,
@@ -65,7 +67,7 @@ from antiphon.tools.base import (
     ToolLimits,
     ToolSession,
 )
-from antiphon.tools.results import cap_result
+from antiphon.tools.results import cap_item, cap_result
 
 __all__ = ["Hosted", "HostedSetup"]
 
@@ -76,6 +78,7 @@ _CUT_NOTE: Final = "tools: hosted calls of an answer that was cut are not run"
 _LOST_NOTE: Final = (
     "tools: hosted calls beside calls of the caller's were not run: their results cannot be kept"
 )
+_NEEDS_APPROVAL: Final = "it needs the approval of the user, so a program cannot call it"
 _LIMIT_NOTE: Final = "max_tool_calls: further calls of hosted tools were not run"
 _OVER: Final = "not run: this response may make no more calls of hosted tools; answer without it"
 
@@ -102,6 +105,8 @@ class HostedSetup(msgspec.Struct, frozen=True):
     """What the sessions can see of each other: results that the model was shown."""
     deferred: list[HostedFunction] | None = None
     """Functions that a search of this turn may find; None if there is no search."""
+    callable: list[HostedFunction] = []
+    """Functions that programs of this turn may call."""
     returns_items: bool = True
     """Whether what was done here is in the context again, if the caller has to go on itself."""
     names_calls: bool = False
@@ -156,7 +161,7 @@ class Hosted(Policy):
             )
             self._deadline = deadline
             self._ids = CallIds(is_taken=taken_in(plan.items))
-            await self._list(plan.policy, rounds)
+            await self._list(plan, rounds)
             await self._run_approved(self._offer(plan), rounds)
             if any(one.result is None for one in self._approved):
                 rounds.spend(Usage())
@@ -169,18 +174,26 @@ class Hosted(Policy):
             self._cites.begin_round()
         return plan
 
-    async def _list(self, policy: ToolPolicy, rounds: Rounds) -> None:
-        """Ask every session what the model may call, and emit what it reports."""
-        assert self._functions is not None
-        hidden = self._setup.deferred
+    async def _list(self, plan: Plan, rounds: Rounds) -> None:
+        """Ask every session what may be called, and emit what it reports."""
         for session in self._sessions:
             async for found in _within(session.prepare(), self._setup.limits.list_seconds):
-                if not isinstance(found, HostedFunction):
-                    await rounds.emit([found])
-                elif hidden is None or not found.is_deferred or selects(policy, found):
-                    self._functions.append(found)
+                if isinstance(found, HostedFunction):
+                    self._sort_in(found, plan)
                 else:
-                    hidden.append(found)
+                    await rounds.emit([found])
+
+    def _sort_in(self, found: HostedFunction, plan: Plan) -> None:
+        """Note a function for those who may call it: the model, programs, what a search finds."""
+        assert self._functions is not None
+        hidden = self._setup.deferred
+        if hidden is not None and found.is_deferred and not selects(plan.policy, found):
+            hidden.append(found)
+            return
+        if plan.toolbox.may_call("programmatic", found):
+            self._setup.callable.append(found)
+        if plan.toolbox.may_call("direct", found):
+            self._functions.append(found)
 
     def _offer(self, plan: Plan) -> Plan:
         """Return the plan with the hosted functions in it. Raise BackendError if one is missing."""
@@ -289,7 +302,7 @@ class Hosted(Policy):
             for (call, _), start in zip(calls, decided, strict=True)
             if isinstance(start, Start)
         ]
-        outcomes = iter(await self._runs.run(work, rounds) if work else ())
+        outcomes = iter(await self._run_to_end(work, rounds) if work else ())
         results: list[_Result] = []
         requests: list[Delta] = []
         for (call, alias), decision in zip(calls, decided, strict=True):
@@ -307,6 +320,41 @@ class Hosted(Policy):
         if requests:
             await rounds.emit(requests)
         return results
+
+    async def _run_to_end(self, work: Sequence[Work], rounds: Rounds) -> list[Outcome]:
+        """Run calls, with those that programs among them make, until nothing is left to run."""
+        outcomes = await self._runs.run(work, rounds)
+        for number, one in enumerate(work):
+            is_open = msgspec.structs.replace(one.start, is_open=True)
+            again = Work(one.call, one.session, is_open)
+            while calls := outcomes[number].calls:
+                one.session.answer(one.call, await self._run_inner(one.call, calls, rounds))
+                (outcomes[number],) = await self._runs.run([again], rounds)
+        return outcomes
+
+    async def _run_inner(
+        self, program: HostedCall, calls: Sequence[HostedCall], rounds: Rounds
+    ) -> list[Answer]:
+        """Run the hosted calls of a program; return what became of each."""
+        decided = [self._decide(call) for call in calls]
+        work = [
+            Work(call, self._session_of(call), _called_by(program, start))
+            for call, start in zip(calls, decided, strict=True)
+            if isinstance(start, Start)
+        ]
+        outcomes = iter(await self._runs.run(work, rounds) if work else ())
+        answers: list[Answer] = []
+        for decision in decided:
+            match decision:
+                case Start():
+                    outcome = next(outcomes)
+                    kept = cap_item(outcome.item, self._setup.limits.stored_bytes)
+                    answers.append(Answer([kept, *outcome.also]))
+                case Ask():
+                    answers.append(Answer(problem=_NEEDS_APPROVAL))
+                case Decline():
+                    answers.append(Answer(problem=decision.result))
+        return answers
 
     def _decide(self, call: HostedCall) -> Start | Ask | Decline:
         late = asyncio.get_running_loop().time() >= self._deadline
@@ -371,6 +419,11 @@ class Hosted(Policy):
         await self._setup.intents.close()
 
 
+def _called_by(program: HostedCall, start: Start) -> Start:
+    item = {**start.item, "caller": caller_field(program.call_id)}
+    return msgspec.structs.replace(start, item=item)
+
+
 def _note_both(first: Callable[[str], object], second: Callable[[str], object], text: str) -> None:
     first(text)
     second(text)
@@ -412,10 +465,11 @@ def _end_programs(
     that waited for them follows it at once.
     """
     by_call = {one.call.call_id: one for one in results}
-    hidden = {item.get("call_id") for item in items if is_made_by_program(item)}
+    made = [item for item in items if is_made_by_program(item)]
+    hidden = {item["call_id"] for item in made if item.get("call_id")}
     shown: list[Item] = []
     for item in items:
-        if item.get("call_id") in hidden:
+        if is_made_by_program(item) or item.get("call_id") in hidden:
             continue
         shown.append(item)
         ended = by_call.get(str(item.get("call_id"))) if item_type(item) == "program" else None

@@ -35,6 +35,8 @@ from antiphon.tools.registry import ToolRegistry
 __all__ = ["HostedTools", "TurnApprovals"]
 
 _MCP: Final = "mcp"
+_LAST: Final = ("programmatic_tool_calling", "tool_search")
+"""What is begun and prepared after all others: it has to know what they offer."""
 _SEARCH: Final = "tool_search"
 
 
@@ -127,6 +129,7 @@ class HostedTools:
         sources = ShownSources()
         results: list[ShownResult] = []
         deferred: list[HostedFunction] = []
+        inside: list[HostedFunction] = []  # what programs may call
         is_searched = any(tool["type"] == _SEARCH for tool in toolbox.hosted)
         sessions: dict[str, ToolSession] = {}
         try:
@@ -139,6 +142,8 @@ class HostedTools:
                         items=items,
                         own=own,
                         programmatic=toolbox.programmatic,
+                        callable=None if names_calls else inside,
+                        serves_programs=toolbox.serves_programs,
                         hidden=toolbox.hidden,
                         is_searched=is_searched,
                         deferred=deferred,
@@ -173,6 +178,7 @@ class HostedTools:
             patterns=_patterns(sessions.values(), sources),
             results=results,
             deferred=deferred if is_searched else None,
+            callable=inside,
             returns_items=returns_items,
             names_calls=names_calls,
         )
@@ -180,11 +186,8 @@ class HostedTools:
     def _by_runner(
         self, declared: Sequence[DeclaredTool]
     ) -> Iterator[tuple[ToolRunner, list[DeclaredTool]]]:
-        """Yield the runners that have tools in this request, with their tools.
-
-        What searches for tools comes last: it has to know them all.
-        """
-        for runner in sorted(self.registry.runners, key=lambda one: _SEARCH in one.kinds):
+        """Yield the runners that have tools in this request, with their tools."""
+        for runner in sorted(self.registry.runners, key=_place):
             tools = [one for one in declared if one.tool["type"] in runner.kinds]
             if tools:
                 yield runner, tools
@@ -200,6 +203,11 @@ class HostedTools:
             is_logged=is_stored and bool(request.stream or request.background),
             is_stored=is_stored,
         )
+
+
+def _place(runner: ToolRunner) -> int:
+    """Return when a runner has its turn."""
+    return max((_LAST.index(kind) + 1 for kind in runner.kinds if kind in _LAST), default=0)
 
 
 def _patterns(sessions: Iterable[ToolSession], sources: ShownSources) -> list[Pattern]:

@@ -102,10 +102,6 @@ def read_servers(
                 code="duplicate_tool",
                 param=f"{where}.server_label",
             )
-        callers = tool.get("allowed_callers")
-        if isinstance(callers, list) and callers and "direct" not in callers:
-            notes.append(f"{where} (mcp): only a program may call it, and no programs run here")
-            continue
         servers[found.label] = found
     return servers, notes
 

@@ -159,7 +159,7 @@ def _match(calls: list[dict[str, Any]], batch: list[dict[str, Any]]) -> list[dic
     results = []
     for call in calls:
         for record in left:
-            if (record["name"], record["arguments"]) == (call["name"], call["arguments"]):
+            if record["name"] == call["name"] and record["arguments"] in (call["arguments"], None):
                 left.remove(record)
                 results.append(record["result"])
                 break

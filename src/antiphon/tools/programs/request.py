@@ -3,7 +3,12 @@
 A program that calls a function of the caller waits until the caller sends the output. Everything
 that is needed to go on is in the items, so it works with stored and with replayed history alike:
 
-    program > function_call (caller: program) ... > function_call_output ... > program_output
+    program > mcp_call (caller: program) ... > function_call (caller: program) ...
+            > function_call_output ... > program_output
+
+Calls are replayed in the order of their items, each with the result that its item has. A turn
+ends while a program waits only for functions, so every hosted call that it has made comes before
+one of these: without its item the replay does not fit, and nothing is run again.
 
 The fingerprint of a program names its code and the version of the rules by which it is replayed.
 One that does not fit is not run again.
@@ -12,14 +17,15 @@ One that does not fit is not run again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from antiphon.protocol.codec import decode_json
 from antiphon.protocol.items import Item, item_type
-from antiphon.tools.programs.sandboxed import ProgramRecord, ProgramResult
+from antiphon.tools.programs.results import HOSTED, HostedId, hosted_id, result_of, value_of
+from antiphon.tools.programs.sandboxed import ProgramRecord
 
 __all__ = ["WaitingProgram", "caller_of", "fingerprint", "waiting_programs"]
 
@@ -30,12 +36,35 @@ Alias = Callable[[str | None, str], str]
 
 
 class WaitingProgram(msgspec.Struct, frozen=True):
-    """A program without an output, and the results that it has. `problem` if it cannot go on."""
+    """A program without an output, and the calls that it has made. `problem` if it cannot go on."""
 
     call_id: str
     code: str
-    records: list[ProgramRecord]
+    calls: list[Item] = []
+    outputs: dict[str, Item] = {}
     problem: str = ""
+
+    @property
+    def functions(self) -> int:
+        """How many functions of the caller's it has called."""
+        return sum(item_type(call) == "function_call" for call in self.calls)
+
+    def records(self, alias: Alias, hosted: Mapping[HostedId, str]) -> list[ProgramRecord] | str:
+        """Return its calls with their results; a text if they cannot be replayed, and why."""
+        records = []
+        for call in self.calls:
+            output = self.outputs.get(str(call.get("call_id")))
+            if item_type(call) == "function_call":
+                assert output is not None
+                name, arguments = alias(call.get("namespace"), call["name"]), call["arguments"]
+                records.append(ProgramRecord(name, arguments, value_of(output.get("output"))))
+                continue
+            found = result_of([call] if output is None else [call, output])
+            if found is None:
+                return f"the result of a {item_type(call)} is not part of the conversation"
+            name = hosted.get(hosted_id(call), "")
+            records.append(ProgramRecord(name, _arguments(call), found))
+        return records
 
 
 def fingerprint(call_id: str, code: str) -> str:
@@ -53,63 +82,49 @@ def caller_of(item: Item) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def waiting_programs(items: Sequence[Item], alias: Alias) -> Iterator[WaitingProgram]:
+def waiting_programs(items: Sequence[Item]) -> Iterator[WaitingProgram]:
     """Yield the programs of a conversation that have no output yet."""
     ended = {item.get("call_id") for item in items if item_type(item) == "program_output"}
     outputs = {
-        item.get("call_id"): item for item in items if item_type(item) == "function_call_output"
+        item["call_id"]: item
+        for item in items
+        if item_type(item) in ("function_call_output", "shell_call_output")
+        and isinstance(item.get("call_id"), str)
     }
     for item in items:
         if item_type(item) != "program" or item.get("call_id") in ended:
             continue
         call_id, code = item.get("call_id"), item.get("code")
         if isinstance(call_id, str) and isinstance(code, str):
-            yield _waiting(item, call_id, code, items, outputs, alias)
+            yield _waiting(item, call_id, code, items, outputs)
 
 
 def _waiting(
-    program: Item,
-    call_id: str,
-    code: str,
-    items: Sequence[Item],
-    outputs: dict[Any, Item],
-    alias: Alias,
+    program: Item, call_id: str, code: str, items: Sequence[Item], outputs: dict[str, Item]
 ) -> WaitingProgram:
     calls = [item for item in items if caller_of(item) == call_id and _is_call(item)]
-    missing = [call["call_id"] for call in calls if call["call_id"] not in outputs]
+    functions = [call["call_id"] for call in calls if item_type(call) == "function_call"]
+    missing = [name for name in functions if name not in outputs]
     problem = ""
     if program.get("fingerprint") != fingerprint(call_id, code):
         problem = "its fingerprint does not fit its code"
     elif missing:
         problem = f"there is no output for its call {missing[0]}"
-    elif not calls:
+    elif not functions:
         problem = "its calls are not part of the conversation"
-    if problem:
-        return WaitingProgram(call_id, code, [], problem)
-    records = [
-        ProgramRecord(
-            alias(call.get("namespace"), call["name"]),
-            call["arguments"],
-            _result(outputs[call["call_id"]]),
-        )
-        for call in calls
-    ]
-    return WaitingProgram(call_id, code, records)
+    return WaitingProgram(call_id, code, calls, outputs, problem)
 
 
 def _is_call(item: Item) -> bool:
+    if item_type(item) in HOSTED:
+        return True
     fields = ("call_id", "name", "arguments")
     return item_type(item) == "function_call" and all(
         isinstance(item.get(name), str) for name in fields
     )
 
 
-def _result(item: Item) -> ProgramResult:
-    """Return an output as a value: JSON is read, anything else is a text."""
-    given = item.get("output")
-    if isinstance(given, list):
-        parts = [part for part in given if isinstance(part, dict)]
-        given = "\n".join(str(part["text"]) for part in parts if "text" in part)
-    text = given if isinstance(given, str) else ""
-    value = decode_json(text)
-    return ProgramResult(text if value is None else value)
+def _arguments(call: Item) -> Any:
+    """Return the arguments as the program wrote them, if the item has them."""
+    given = call.get("arguments")
+    return given if isinstance(given, str) and decode_json(given) is not None else None

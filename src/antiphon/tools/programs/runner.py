@@ -1,32 +1,39 @@
 """Run programs that call tools: the runner of `programmatic_tool_calling`.
 
 The model is shown one function that takes JavaScript. Tools with `programmatic` among their
-`allowed_callers` are functions in it. A call of one ends the response, and the program with it;
-when the caller has sent the outputs, the program runs again from its beginning with these
-results, without the model, until it ends. Then the model gets what it emitted.
+`allowed_callers` are functions in it. Each run of a program ends where it needs results. Hosted
+tools are called at once, and the program runs again from its beginning with what they returned.
+A call of a function of the caller's ends the response; when the caller has sent the outputs, the
+program runs again, without the model, until it ends. Then the model gets what it emitted.
 
     | end of a run                 | items                                   | the model       |
     |------------------------------|-----------------------------------------|-----------------|
     | it ended                     | program_output, completed               | gets the output |
     | it failed, or took too long  | program_output, incomplete              | gets the reason |
-    | it waits for results         | function_call, with the program as its  | is not asked    |
+    | it waits for hosted tools    | theirs, with the program as the caller  | is not asked    |
+    | it waits for functions       | function_call, with the program as its  | is not asked    |
     |                              | caller; the response ends               |                 |
 
-Hosted tools cannot be called from programs; this is reported. A turn whose items are neither
-returned nor kept runs no programs: they could not go on.
+A hosted call that is not run (it needs approval, or is over a limit) ends the program: it has no
+item, and could not be replayed. A turn whose items are neither returned nor kept runs no programs:
+they could not go on. Where items are kept but not returned (`ToolRequest.callable` is None), later
+turns do not know the hosted calls of a program, so it cannot make any.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from typing import Any, Final
 
-from antiphon.plans.toolbox import Offer
+from antiphon.plans.aliases import free_alias
+from antiphon.plans.hosted_functions import MAX_ABOUT
 from antiphon.protocol.codec import decode_json
+from antiphon.protocol.deltas import Degraded, Delta
 from antiphon.protocol.items import Item, Part
-from antiphon.protocol.program_calls import caller_field, program_call_id
+from antiphon.protocol.program_calls import caller_field, hosted_call_id, program_call_id
 from antiphon.tools.base import (
+    Answer,
     Decision,
     Decline,
     HostedCall,
@@ -40,7 +47,8 @@ from antiphon.tools.base import (
 from antiphon.tools.code_interpreter import not_here
 from antiphon.tools.containers.service import ContainerService
 from antiphon.tools.programs.request import WaitingProgram, fingerprint, waiting_programs
-from antiphon.tools.programs.sandboxed import ProgramCall, Programs, ProgramState
+from antiphon.tools.programs.results import HostedId, result_of
+from antiphon.tools.programs.sandboxed import ProgramCall, ProgramRecord, Programs, ProgramState
 from antiphon.tools.programs.settings import ProgramSettings
 
 __all__ = ["ProgramRunner"]
@@ -60,6 +68,11 @@ _NOT_KEPT: Final = (
     "this API does not return programs, and they are not kept here: that needs the extra seal, "
     "and keep_state"
 )
+_NOT_FOUND_AGAIN: Final = (
+    "over this API programs call functions of the caller only: later turns would not know what "
+    "hosted tools have done"
+)
+_NOTHING: Final = "no tool allows calls by a program"
 _CODE: Final = "The JavaScript source. The tools in it, each called with one object:"
 
 
@@ -90,32 +103,40 @@ class _Session(ToolSession):
     def __init__(self, programs: Programs, request: ToolRequest) -> None:
         (_, where), *others = request.tools
         self._programs = programs
+        self._request = request
+        self._where = where
         self._offers = {offer.alias: offer for offer in request.programmatic}
-        self._function = HostedFunction(
-            kind=_KIND,
-            name=_NAME,
-            description=_ABOUT,
-            parameters=_schema([*map(_describe, self._offers.values())]),
-        )
-        waiting = waiting_programs(request.items, self._alias)
-        self._waiting = {one.call_id: one for one in waiting}
+        self._hosted: dict[str, HostedFunction] = {}
+        self._runs = {one.call_id: _Run(one) for one in waiting_programs(request.items)}
         self.approved = [
-            HostedCall(function=self._function, arguments=one.code, call_id=one.call_id)
-            for one in self._waiting.values()
+            HostedCall(function=_function([]), arguments=run.program.code, call_id=call_id)
+            for call_id, run in self._runs.items()
         ]
         self.degraded = [f"{other.where}: programs are declared already" for other in others]
-        if not self._offers:
-            self.degraded.append(f"{where} ({_KIND}): no tool allows calls by a program")
+        if request.callable is None and request.serves_programs:
+            self.degraded.append(f"{where} ({_KIND}): {_NOT_FOUND_AGAIN}")
+        elif not self._offers and not request.serves_programs:
+            self.degraded.append(f"{where} ({_KIND}): {_NOTHING}")
 
-    async def prepare(self) -> AsyncIterator[HostedFunction]:
+    async def prepare(self) -> AsyncIterator[Delta | HostedFunction]:
         """Yield the function that takes programs, if there is something to call in them."""
-        if self._offers:
-            yield self._function
+        for function in self._request.callable or ():
+            name = free_alias("hosted", function.namespace, function.name, self._names)
+            self._hosted[name] = function
+        if self._names:
+            described = [_describe(offer.alias, offer.tool) for offer in self._offers.values()]
+            yield _function(described + [_describe_hosted(*one) for one in self._hosted.items()])
+        elif self._request.serves_programs:  # its server could not be listed
+            yield Degraded(f"{self._where} ({_KIND}): there is no tool that programs can call")
+
+    @property
+    def _names(self) -> list[str]:
+        return [*self._offers, *self._hosted]
 
     def decide(self, call: HostedCall) -> Decision:
         """Start a program that is not too long; go on with one that waits."""
-        waiting = self._waiting.get(call.call_id)
-        code = waiting.code if waiting is not None else _read_code(call.arguments)
+        run = self._runs.get(call.call_id)
+        code = run.program.code if run is not None else _read_code(call.arguments)
         if not code.strip():
             return Decline(result='error: call it with a JSON object {"code": "..."}')
         most = self._programs.settings.code_bytes
@@ -128,24 +149,40 @@ class _Session(ToolSession):
             "fingerprint": fingerprint(call.call_id, code),
         }
         seconds = self._programs.settings.seconds + _AROUND_SECONDS
-        return Start(item=item, has_effects=False, seconds=seconds, is_open=waiting is not None)
+        return Start(item=item, has_effects=False, seconds=seconds, is_open=run is not None)
 
     async def run(self, call: HostedCall, start: Start) -> AsyncIterator[Progress | Outcome]:
-        """Run the program until it ends, or needs results of the caller."""
-        code: str = start.item["code"]
-        waiting = self._waiting.get(call.call_id) or WaitingProgram(call.call_id, code, [])
-        if waiting.problem:
-            yield self.fail(call, start, waiting.problem)
+        """Run the program until it ends, or needs results of hosted tools or of the caller."""
+        run = self._runs.get(call.call_id)
+        if run is None:
+            run = self._runs[call.call_id] = _Run(WaitingProgram(call.call_id, start.item["code"]))
+        if problem := run.program.problem or run.problem:
+            yield self.fail(call, start, problem)
             return
-        state = await self._programs.run(code, list(self._offers), waiting.records)
-        if state.status == "waiting":
-            calls = [
-                self._call_item(call.call_id, len(waiting.records) + number, made)
-                for number, made in enumerate(state.calls)
-            ]
-            yield Outcome(item=start.item, result=None, also=calls)
+        if not run.unanswered:
+            records = run.program.records(self._alias, self._hosted_names)
+            if isinstance(records, str):
+                yield self.fail(call, start, records)
+                return
+            records += run.records
+            state = await self._programs.run(run.program.code, self._names, records)
+            if state.status != "waiting":
+                yield _outcome(start.item, state)
+                return
+            run.take_calls(state.calls, self._hosted)
+        if run.hosted:
+            yield Outcome(item=start.item, result=None, calls=self._hosted_calls(run))
             return
-        yield _outcome(start.item, state)
+        number = run.program.functions
+        calls = [
+            self._call_item(call.call_id, number + index, made)
+            for index, made in enumerate(run.unanswered)
+        ]
+        yield Outcome(item=start.item, result=None, also=calls)
+
+    def answer(self, call: HostedCall, answers: Sequence[Answer]) -> None:
+        """Take the results of the hosted calls that a program waits for."""
+        self._runs[call.call_id].take_answers(answers)
 
     def fail(self, call: HostedCall, start: Start, why: str) -> Outcome:
         """Return a program that did not come to its end, with the reason."""
@@ -157,6 +194,21 @@ class _Session(ToolSession):
             if (offer.namespace, offer.name) == (namespace, name):
                 return alias
         return name
+
+    @property
+    def _hosted_names(self) -> dict[HostedId, str]:
+        return {(one.namespace, one.name): name for name, one in self._hosted.items()}
+
+    def _hosted_calls(self, run: _Run) -> list[HostedCall]:
+        name, number = run.program.call_id, run.hosted_count
+        return [
+            HostedCall(
+                function=self._hosted[made.name],
+                arguments=made.arguments,
+                call_id=hosted_call_id(name, number + index),
+            )
+            for index, made in enumerate(run.hosted)
+        ]
 
     def _call_item(self, program: str, number: int, made: ProgramCall) -> Item:
         """Return a call of the caller's function. Its id is the same on every replay."""
@@ -171,6 +223,46 @@ class _Session(ToolSession):
             "caller": caller_field(program),
             "status": "completed",
         }
+
+
+class _Run:
+    """How far a program has come in this turn."""
+
+    def __init__(self, program: WaitingProgram) -> None:
+        self.program = program
+        self.records: list[ProgramRecord] = []
+        """The hosted calls that it has made in this turn, with their results."""
+        self.hosted: list[ProgramCall] = []
+        """The hosted calls that it waits for."""
+        self.unanswered: list[ProgramCall] = []
+        """The calls of functions that it made together with hosted ones; they come after these."""
+        self.problem = ""
+
+    @property
+    def hosted_count(self) -> int:
+        """How many hosted calls it has made, in all turns."""
+        return len(self.program.calls) - self.program.functions + len(self.records)
+
+    def take_calls(self, calls: Sequence[ProgramCall], hosted: Container[str]) -> None:
+        """Take the calls that the program waits for."""
+        self.hosted = [call for call in calls if call.name in hosted]
+        self.unanswered = [call for call in calls if call.name not in hosted]
+
+    def take_answers(self, answers: Sequence[Answer]) -> None:
+        """Note the results of the hosted calls. One that was not run ends the program."""
+        for call, answer in zip(self.hosted, answers, strict=True):
+            result = result_of(answer.items) if answer.items else None
+            if result is None:
+                why = answer.problem or "it has no result"
+                self.problem = self.problem or f"tools.{call.name}: {why}"
+            else:
+                self.records.append(ProgramRecord(call.name, call.arguments, result))
+        self.hosted = []
+
+
+def _function(tools: list[str]) -> HostedFunction:
+    """Return the function that takes programs, in which these tools can be called."""
+    return HostedFunction(kind=_KIND, name=_NAME, description=_ABOUT, parameters=_schema(tools))
 
 
 def _outcome(item: Item, state: ProgramState) -> Outcome:
@@ -201,14 +293,18 @@ def _schema(tools: list[str]) -> dict[str, Any]:
     return {"type": "object", "properties": {"code": code}, "required": ["code"]}
 
 
-def _describe(offer: Offer) -> str:
-    tool = offer.tool
+def _describe(name: str, tool: Mapping[str, Any]) -> str:
     about = " ".join(str(tool.get("description") or "").split())
     schema = json.dumps(tool.get("parameters") or {}, separators=(",", ":"), ensure_ascii=False)
     returns = tool.get("output_schema")
     result = f" returns {json.dumps(returns, separators=(',', ':'))}" if returns else ""
-    name = f"tools.{offer.alias}" if offer.alias.isidentifier() else f'tools["{offer.alias}"]'
-    return f"- await {name}({schema}){result}{f': {about}' if about else ''}"
+    called = f"tools.{name}" if name.isidentifier() else f'tools["{name}"]'
+    return f"- await {called}({schema}){result}{f': {about}' if about else ''}"
+
+
+def _describe_hosted(name: str, function: HostedFunction) -> str:
+    about = function.description[:MAX_ABOUT]
+    return _describe(name, {"description": about, "parameters": function.parameters})
 
 
 def _read_code(arguments: str) -> str:

@@ -21,7 +21,15 @@ from antiphon.tools.programs.settings import ProgramSettings
 from antiphon.tools.sandbox.base import CellEnd, Sandbox, SandboxFailed
 from antiphon.tools.sandbox.locked_folder import make_folder
 
-__all__ = ["LIBRARY", "ProgramCall", "ProgramRecord", "ProgramState", "Programs", "find_library"]
+__all__ = [
+    "LIBRARY",
+    "ProgramCall",
+    "ProgramRecord",
+    "ProgramResult",
+    "ProgramState",
+    "Programs",
+    "find_library",
+]
 
 LIBRARY: Final = "/mnt/quickjs.abi3.so"
 """Where the engine is inside."""
@@ -47,7 +55,8 @@ class ProgramRecord(msgspec.Struct, frozen=True):
     """A call that the program made before, and its result."""
 
     name: str
-    arguments: str
+    arguments: str | None
+    """None if the item of the call does not have them: then the order of the calls counts."""
     result: ProgramResult
 
 

@@ -1,8 +1,9 @@
 """Parse documents for the gateway: the program of a parsing process.
 
 It is started with pipes as stdin and stdout (`frames`), limits itself before it reads anything,
-and serves until its input ends. Everything that goes wrong with a document is an answer; only
-what the limits stop ends the process, and the gateway starts another.
+and serves until its input ends. On Linux it can neither reach a network nor start, signal or trace
+another process: the system refuses these calls. Everything that goes wrong with a document is an
+answer; only what the limits stop ends the process, and the gateway starts another.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from antiphon.tools.documents.parsing.frames import (
     read_frame,
     write_frame,
 )
+from antiphon.tools.sandbox.seccomp import refuse_calls
 
 __all__ = ["main"]
 
@@ -38,6 +40,7 @@ _TOO_MUCH: Final = "The file needs more memory to be read than is allowed."
 def main(memory: int, file_bytes: int) -> None:
     """Serve until stdin ends."""
     _limit(memory, file_bytes)
+    refuse_calls()
     sources, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # what a library prints is not an answer
     while frame := read_frame(sources):
