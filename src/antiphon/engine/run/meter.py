@@ -53,9 +53,9 @@ class Meter:
     def __init__(self, reach: Callable[[], None] | None = None) -> None:
         self._reach = reach
 
-    def mark(self, tokens: int) -> None:
-        """Call `reach` when so many tokens have arrived."""
-        self._mark, self._mark_size = tokens, tokens * BYTES_PER_TOKEN
+    def mark(self, tokens: int, bytes_each: int = BYTES_PER_TOKEN) -> None:
+        """Call `reach` when so many tokens have arrived: pieces, or bytes for as many."""
+        self._mark, self._mark_size = tokens, tokens * bytes_each
 
     def note_text(self, text: str) -> None:
         """Count one piece of text."""
