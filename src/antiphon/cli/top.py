@@ -137,7 +137,7 @@ async def _look(opened: Store) -> Moment:
         is_more=len(newest) == _LOOKED_AT and newest[-1].state == "held",
         minutes=_with_empty(minutes, end),
         today=today,
-        budgets=await ledger.budgets(),
+        budgets=await ledger.budgets(with_ceilings=False),
     )
 
 

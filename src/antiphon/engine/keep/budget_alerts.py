@@ -18,7 +18,6 @@ from antiphon.accounts.amounts import amount_of, share_of, split_scope
 from antiphon.protocol.machines.builder import Mint
 from antiphon.store.base import Notice, Store
 from antiphon.store.base.ledger import BudgetState, Refused
-from antiphon.store.ledger_rules import RUN_PREFIX
 
 __all__ = ["THRESHOLD", "BudgetAlerts"]
 
@@ -52,10 +51,10 @@ class BudgetAlerts:
         """Store notices of the thresholds that were passed; return how many thresholds."""
         refused, self._refused = self._refused, set()
         count = 0
-        for state in await self._store.ledger.budgets():
+        for state in await self._store.ledger.budgets(with_ceilings=False):
             budget = state.budget
             percent = _passed(state, has_refused=budget.id in refused)
-            if percent is None or budget.id.startswith(RUN_PREFIX):
+            if percent is None:
                 continue
             mark = f"warned {budget.id} {budget.ceiling}"
             value = state.period_start * _PERCENTS + percent

@@ -78,6 +78,11 @@ class Meter:
             match delta:
                 case TextGrew() | RefusalGrew():
                     self._add(delta.text)
+                case UsageKnown():  # with every answer, so early in this list
+                    self.usage, self.reported_at = delta.usage, self.pieces
+                    self.has_output = delta.has_output
+                case Stopped():
+                    self.has_stopped = True
                 case ReasoningGrew() | SummaryGrew():
                     self._thoughts += bool(delta.text)
                     self._thought_size += text_bytes(delta.text)
@@ -86,11 +91,6 @@ class Meter:
                     self._add(delta.name)
                 case CallGrew():
                     self._add(delta.arguments)
-                case UsageKnown():
-                    self.usage, self.reported_at = delta.usage, self.pieces
-                    self.has_output = delta.has_output
-                case Stopped():
-                    self.has_stopped = True
                 case CallMade():
                     self.pieces += 1
                     self.size += produced_length((delta,))
