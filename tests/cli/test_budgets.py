@@ -9,10 +9,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from antiphon.cli import main
-from antiphon.store.base import AuditQuery
+from antiphon.store.base import AuditQuery, Store
 from antiphon.store.base.ledger import BudgetState, RateLimit
 from antiphon.store.sqlite import SqliteStore
-from tests.cli.books import DB, STORE, fill
+from tests.cli.books import DB, STORE, fill, use
+from tests.store.ledger_samples import wanted
 
 
 def _run(runner: CliRunner, *arguments: str) -> Result:
@@ -149,3 +150,12 @@ def test_a_limit_that_cannot_be_is_refused(
 
     assert result.exit_code == 2
     assert words in result.stderr
+
+
+def test_ceilings_of_runs_are_listed_only_if_that_is_asked_for(runner: CliRunner) -> None:
+    async def reserve(store: Store) -> None:
+        await store.ledger.reserve(wanted("r1", run="night", run_ceiling=10**9))
+
+    use(reserve)
+    assert "night" not in _run(runner, "budgets", "list").stdout
+    assert "run night of p" in _run(runner, "budgets", "list", "--runs").stdout

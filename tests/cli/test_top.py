@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -69,6 +70,13 @@ def test_the_most_expensive_come_first_and_lists_are_cut() -> None:
 
     assert projects == ["p8", "p7", "p6", "p5"]
     assert "… and 4 more" in lines
+
+
+def test_keys_are_shown_with_their_names() -> None:
+    rows = [_row("acme", 3), _row("bank", 2)]
+    lines = draw(msgspec.structs.replace(_moment(rows), keys={"key-of-acme": "laptop k1"}), 80, 40)
+    assert any(line.startswith("laptop k1 ") for line in lines)
+    assert any(line.startswith("key-of-bank ") for line in lines)
 
 
 def test_only_budgets_near_their_limits_are_shown() -> None:

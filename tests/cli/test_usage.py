@@ -12,7 +12,9 @@ from click.testing import CliRunner, Result
 from antiphon.cli import main
 from antiphon.cli.figures import read_since, short_cost, short_count
 from antiphon.gateway.errors import BadSettings
-from tests.cli.books import STORE, fill
+from antiphon.store.base import Store
+from tests.cli.books import STORE, fill, use
+from tests.store.ledger_samples import ending, wanted
 
 
 def _usage(runner: CliRunner, *arguments: str) -> Result:
@@ -53,6 +55,21 @@ def test_json_and_csv_hold_exact_figures(runner: CliRunner) -> None:
     assert first["estimated_tokens"] == 195
     assert second["cost_usd"] is None
     assert [row["cost_usd"] for row in table] == ["3.00", "unknown"]
+
+
+def test_a_key_is_shown_with_its_name_and_exported_by_its_id(runner: CliRunner) -> None:
+    made = runner.invoke(main, ["keys", "create", "--project", "p", "--name", "laptop", *STORE])
+    key = made.stdout.split("_")[1]
+
+    async def spend(store: Store) -> None:
+        await store.ledger.reserve(wanted("r1", key=key))
+        await store.ledger.settle([ending("r1")])
+
+    use(spend)
+    shown = runner.invoke(main, ["usage", "--by", "key", *STORE]).stdout
+    exact = runner.invoke(main, ["usage", "--by", "key", "--csv", *STORE]).stdout
+    assert f"laptop {key[:3]}" in shown
+    assert exact.splitlines()[1].startswith(f"{key},")
 
 
 def test_one_project_alone(runner: CliRunner) -> None:

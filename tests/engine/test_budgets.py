@@ -15,12 +15,14 @@ import pytest
 
 from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.engine.run.charging import LEAST_GRANT
 from antiphon.models.prices import NANO
 from antiphon.protocol.response import Notes
 from antiphon.protocol.token_counts import MOST_TOKENS
 from antiphon.routing.describe import ModelSettings
 from antiphon.store.base.ledger import Budget, RateLimit, Settlement
 from antiphon.store.memory import MemoryStore
+from antiphon.store.memory.ledger import MemoryLedger
 from antiphon.store.sqlite import SqliteStore
 from antiphon.testing.gateway import Gateway, serve_gateway
 from antiphon.testing.tools import ScriptedTool
@@ -32,6 +34,8 @@ from tests.talking import talk
 from tests.transport.raw import Connection, Request, raw_server, reply
 
 LONG: Final = Play(pieces=6000)
+AT_ONCE: Final = 500
+"""Events of the upstream that are read together, at most."""
 
 
 def budget(ceiling: int, **fields: Any) -> Budget:
@@ -59,11 +63,11 @@ async def test_a_request_without_room_is_refused_before_the_upstream_is_asked() 
 
 async def test_a_budget_in_dollars_is_named_in_dollars() -> None:
     store = MemoryStore()
-    await with_budget(store, budget(NANO // 100, unit="usd"))
+    await with_budget(store, budget(NANO // 1000, unit="usd"))
     async with billed_gateway([Play()], store) as (gateway, _):
         answer = await ask(gateway, max_output_tokens=100_000)
         assert answer.status == 429
-        assert "bud_1 of project local: 0.01 USD per month" in answer.error["message"]
+        assert "bud_1 of project local: 0.001 USD per month" in answer.error["message"]
 
 
 async def test_a_websocket_reports_it_as_a_failed_response() -> None:
@@ -107,6 +111,109 @@ async def test_a_stream_ends_cleanly_when_the_budget_is_used_up_and_can_be_conti
         assert (more.status, more.json["status"]) == (200, "completed")
         assert ended.output_text in str(bill.requests[-1]["messages"])
         assert await store.ledger.check() == []
+
+
+@pytest.mark.parametrize(
+    "budgets",
+    [
+        [budget(5000)],
+        [budget(50_000_000, unit="usd")],
+        [budget(50_000), budget(50_000_000, unit="usd", id="bud_2", period="day")],
+    ],
+)
+async def test_an_answer_gets_what_is_left_of_a_budget(budgets: Sequence[Budget]) -> None:
+    store = MemoryStore()
+    await with_budget(store, *budgets)
+    async with billed_gateway([LONG], store) as (gateway, _):
+        ended = terminal(await ask_stream(gateway))
+        assert ended.status == "incomplete"
+        (charge,) = await settled(store)
+        # There is room for 5,000 tokens of output. What arrives in one piece is not divided.
+        least = 5000 - 2 * LEAST_GRANT - charge.held.fresh
+        assert least <= charge.used.output_total <= 5000 + AT_ONCE
+        assert isinstance(ended.antiphon, Notes) and ended.antiphon.budget is not None
+        assert await store.ledger.check() == []
+
+
+@pytest.mark.parametrize("body", [{}, {"stream": True}, {"max_output_tokens": 1500}])
+async def test_a_request_is_made_with_less_room_than_it_might_need(body: Json) -> None:
+    store = MemoryStore()
+    await with_budget(store, budget(1000))
+    async with billed_gateway([Play()], store) as (gateway, bill):
+        assert (await ask(gateway, **body)).status == 200
+        (charge,) = await settled(store)
+        assert (charge.outcome, charge.used.output_total) == ("completed", 5)
+        assert charge.held.total == 1000
+        assert bill.requests[0]["max_tokens"] == charge.held.output
+
+
+async def test_an_answer_within_its_limit_is_not_cut_because_its_tokens_are_long() -> None:
+    store = MemoryStore()
+    await with_budget(store, budget(700))
+    async with billed_gateway([Play(pieces=500, text="longword ")], store) as (gateway, _):
+        ended = terminal(await ask_stream(gateway, max_output_tokens=500))
+        assert ended.status == "completed"
+        (charge,) = await settled(store)
+        assert (charge.basis, charge.used.output_total) == ("reported", 500)
+
+
+async def test_a_model_is_told_how_much_is_left_of_a_budget() -> None:
+    store = MemoryStore()
+    await with_budget(store, budget(1000))
+    async with billed_gateway([Play(pieces=980, finish="length")], store) as (gateway, _):
+        ended = terminal(await ask_stream(gateway))
+        assert (ended.status, ended.max_output_tokens) == ("incomplete", None)
+        assert isinstance(ended.antiphon, Notes) and ended.antiphon.budget is not None
+        assert ended.antiphon.budget.id == "bud_1"
+        (charge,) = await settled(store)
+        assert charge.basis == "reported"
+
+
+async def test_a_limit_that_a_budget_has_set_is_not_that_of_the_next_round() -> None:
+    store = MemoryStore()
+    await with_budget(store, budget(1800))
+    async with billed_gateway([Play(calls="{}"), Play()], store) as (gateway, bill):
+        ended = terminal(await ask_stream(gateway, tools=[HOSTED], max_output_tokens=3000))
+        assert ended.status == "completed"
+        assert isinstance(ended.antiphon, Notes) and ended.antiphon.budget is None
+        first, second = (one["max_tokens"] for one in bill.requests)
+        assert second < first < 1800
+
+
+async def test_the_budget_of_a_round_ends_with_it() -> None:
+    class Generous(MemoryLedger):
+        async def reserve(self, wanted: Any, settled: Any = ()) -> Any:
+            if wanted.number > 1:  # the first was refused, the second is the first round
+                await self.put_budget(budget(400_000))
+            return await super().reserve(wanted, settled)
+
+    store = MemoryStore()
+    store.ledger.__class__ = Generous
+    await with_budget(store, budget(1800))
+    async with billed_gateway([Play(calls="{}"), Play(finish="length")], store) as (gateway, bill):
+        ended = terminal(await ask_stream(gateway, tools=[HOSTED], max_output_tokens=3000))
+        assert ended.status == "incomplete"
+        assert isinstance(ended.antiphon, Notes) and ended.antiphon.budget is None
+        first, second = (one["max_tokens"] for one in bill.requests)
+        assert (first < 1800, second) == (True, 2999)
+
+
+async def test_a_limit_that_is_raised_in_mid_stream_counts_for_that_stream() -> None:
+    class Generous(MemoryLedger):
+        async def extend(self, *charge: Any) -> bool:
+            has_room = await super().extend(*charge)
+            if not has_room:
+                await self.put_budget(budget(400_000))
+            return has_room
+
+    store = MemoryStore()
+    store.ledger.__class__ = Generous
+    await with_budget(store, budget(4000))
+    async with billed_gateway([LONG], store) as (gateway, _):
+        ended = terminal(await ask_stream(gateway))
+        assert ended.status == "completed"
+        (charge,) = await settled(store)
+        assert (charge.basis, charge.used.output_total) == ("reported", 6000)
 
 
 async def test_a_stream_is_granted_more_while_it_arrives() -> None:
@@ -194,9 +301,10 @@ RUN: Final = {"x-antiphon-run": "job-1", "x-antiphon-run-budget": "usd=0.05"}
 async def test_a_run_has_its_own_budget() -> None:
     store = MemoryStore()
     async with billed_gateway([Play(pieces=3500)], store) as (gateway, _):
-        answers = [await ask(gateway, RUN, max_output_tokens=4000) for _ in range(2)]
-        assert [answer.status for answer in answers] == [200, 429]
-        assert "run job-1: 0.05 USD" in answers[1].error["message"]
+        answers = [await ask(gateway, RUN, max_output_tokens=4000) for _ in range(3)]
+        assert [answer.status for answer in answers] == [200, 200, 429]
+        assert [one.json["status"] for one in answers[:2]] == ["completed", "incomplete"]
+        assert "run job-1: 0.05 USD" in answers[2].error["message"]
         assert (await ask(gateway)).status == 200
         (charge, *_) = await store.ledger.charges(project="local", run="job-1")
         assert charge.payer.run == "job-1"

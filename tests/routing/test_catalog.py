@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from decimal import Decimal
 
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.models.facts import ModelInfo
+from antiphon.models.prices import PriceSettings
 from antiphon.protocol.errors import BackendError, InvalidRequest, NotFound
 from antiphon.routing.candidates import Candidate
 from antiphon.routing.catalog import Catalog
 from antiphon.routing.describe import ModelSettings
+from antiphon.routing.settings import DeploymentSettings, RouteSettings
 
 
 class Listing(ScriptedBackend):
@@ -230,3 +233,24 @@ async def test_a_candidate_has_the_window_of_its_model() -> None:
 
     assert (await choose(catalog, "b")).context_length == 4_096
     assert (await choose(catalog, "a")).context_length is None
+
+
+async def test_the_price_of_a_route_counts_for_deployments_without_one_of_their_own() -> None:
+    own, common = (
+        ModelSettings(price=PriceSettings(input=Decimal(given), output=Decimal(given)))
+        for given in (2, 5)
+    )
+    deployments = tuple(DeploymentSettings(provider="one", model=name) for name in ("a", "gpt-5.1"))
+    routes = {"fast": RouteSettings(deployments=deployments)}
+    catalog = Catalog(
+        {"one": Listing("a", "gpt-5.1")},
+        Clock(),
+        models={"one/a": own, "fast": common},
+        routes=routes,
+    )
+    found = (await catalog.route("fast")).deployments
+    assert [one.price and one.price.input for one in found] == [2.0, 5.0]
+    assert [(one.model, one.source) for one in await catalog.prices()] == [
+        ("a", "settings"),
+        ("gpt-5.1", "bundled"),
+    ]

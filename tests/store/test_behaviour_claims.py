@@ -157,6 +157,22 @@ async def test_notices_are_taken_oldest_first_and_some_at_a_time(store: Store) -
     assert await due(store, 12, limit=3) == ["n4/1"]
 
 
+async def test_notices_under_a_mark_are_stored_once_for_each_higher_value(store: Store) -> None:
+    notices = store.notices
+    assert await notices.add_once("mark", 5, [notice("n1"), notice("n2", endpoint="other")])
+    assert not await notices.add_once("mark", 5, [notice("n3")])
+    assert not await notices.add_once("mark", 4, [notice("n4")])
+    assert await notices.add_once("mark", 6, [notice("n5")])
+    assert await notices.add_once("another", 1, [notice("n6")])
+    assert await due(store, 10) == ["n1/1", "n5/1", "n6/1"]
+
+
+async def test_of_many_at_once_one_stores_its_notices(store: Store) -> None:
+    tries = (store.notices.add_once("mark", 5, [notice(f"n{number}")]) for number in range(8))
+    assert sorted(await asyncio.gather(*tries)) == [False] * 7 + [True]
+    assert len(await due(store, 10)) == 1
+
+
 async def test_each_endpoint_has_notices_of_its_own(store: Store) -> None:
     await end_turn(store, "r1", notice("n1"), notice("n2", endpoint="other"))
     assert await due(store, 10) == ["n1/1"]

@@ -337,6 +337,21 @@ async def test_a_run_sets_its_ceiling_and_may_only_lower_it(ledger: Ledger) -> N
     assert await ledger.check() == []
 
 
+async def test_a_ceiling_applies_to_its_run_alone(ledger: Ledger) -> None:
+    run, other = Payer("p", run="night"), Payer("p", run="day")
+    assert not await ledger.limits_apply(run, "m")
+    await ledger.reserve(wanted("r1", run="night", run_ceiling=100))
+    assert await ledger.limits_apply(run, "m")
+    assert not await ledger.limits_apply(other, "m")
+    assert not await ledger.limits_apply(Payer("q", run="night"), "m")
+    assert not await ledger.limits_apply(Payer("p"), "m")
+    await ledger.put_budget(Budget(id="b", scope="run", scope_id="p/day", ceiling=50))
+    assert await ledger.limits_apply(other, "m")
+    assert [one.budget.id for one in await ledger.budgets(with_ceilings=False)] == ["b"]
+    assert len(await ledger.budgets()) == 2
+    assert len(await ledger.budgets("run", "p/night", with_ceilings=False)) == 0
+
+
 async def test_a_ceiling_counts_what_the_run_has_used_before(ledger: Ledger) -> None:
     await ledger.reserve(wanted("r1", run="x"))
     await ledger.settle([ending("r1", cost=7)])
@@ -696,6 +711,23 @@ async def test_stores_share_budgets_and_limits(pair: tuple[Store, Store]) -> Non
     )
     assert sum(isinstance(answer, Granted) for answer in answers) == 10
     assert await one.ledger.check() == []
+
+
+async def test_a_ceiling_that_another_store_sets_applies(
+    pair: tuple[Store, Store],
+) -> None:
+    one, two = pair
+    payer = Payer("p", run="night")
+    assert not await two.ledger.limits_apply(payer, "m")
+    await one.ledger.reserve(wanted("r1", run="night", run_ceiling=100))
+    for _ in range(1200):  # what another process has set is known after a second
+        if await two.ledger.limits_apply(payer, "m"):
+            break
+        await asyncio.sleep(0.05)
+    # From then on at once, for every other run too.
+    await one.ledger.reserve(wanted("r2", run="day", run_ceiling=100))
+    assert await two.ledger.limits_apply(Payer("p", run="day"), "m")
+    assert not await two.ledger.limits_apply(Payer("p", run="noon"), "m")
 
 
 async def test_a_budget_that_another_store_sets_has_what_is_held_now(

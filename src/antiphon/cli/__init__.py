@@ -39,6 +39,7 @@ _COMMANDS: Final = {
     "top": ("antiphon.cli.top", "Watch what runs, and what it costs."),
     "ui": ("antiphon.cli.ui", "Open the dashboard in a browser."),
     "models": ("antiphon.cli.models", "List models; download one to serve."),
+    "prices": ("antiphon.cli.prices", "Show what each model costs, and who states that."),
     "route": ("antiphon.cli.route", "Show who would answer for a model name."),
     "tools": ("antiphon.cli.tools", "Show the hosted tools, and check them."),
     "files": ("antiphon.cli.files", "Upload, list and delete files."),

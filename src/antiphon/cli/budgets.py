@@ -33,10 +33,11 @@ def command() -> None:
 
 
 @command.command("list", epilog="Example:  antiphon budgets list")
+@click.option("--runs", is_flag=True, help="Also the ceilings that callers set for their runs.")
 @store_options
-def list_(store: str | None, config: str | None) -> None:
+def list_(runs: bool, store: str | None, config: str | None) -> None:
     """List the budgets, and how much of each is used in this period."""
-    states = with_store(store, config, _read)
+    states = with_store(store, config, lambda opened: _read(opened, with_ceilings=runs))
     if not states:
         click.echo(
             "There are no budgets, so nothing limits what is spent; "
@@ -121,8 +122,8 @@ def delete(budget_id: str, store: str | None, config: str | None) -> None:
     click.echo(f"Budget {budget_id} is deleted.", err=True)
 
 
-async def _read(opened: Store) -> list[BudgetState]:
-    return await opened.ledger.budgets()
+async def _read(opened: Store, *, with_ceilings: bool) -> list[BudgetState]:
+    return await opened.ledger.budgets(with_ceilings=with_ceilings)
 
 
 async def _put(opened: Store, target: Target, wanted: Budget) -> BudgetState:

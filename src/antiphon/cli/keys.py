@@ -235,7 +235,7 @@ def _state(record: KeyRecord, now: int) -> str:
     if record.expires_at is not None and record.expires_at <= now:
         return f"expired {date_of(record.expires_at)}"
     if record.previous_until is not None and record.previous_until > now:
-        return f"rotating until {date_of(record.previous_until)}"
+        return f"rotating until {_minute(record.previous_until)}"
     return "in force" if record.expires_at is None else f"until {date_of(record.expires_at)}"
 
 

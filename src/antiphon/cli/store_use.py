@@ -21,7 +21,7 @@ from antiphon.gateway.places import store_url, using_store
 from antiphon.store import Store
 from antiphon.store.base import AuditRecord
 
-__all__ = ["DURATION", "audit_record", "date_of", "store_options", "with_store"]
+__all__ = ["DURATION", "audit_record", "date_of", "key_labels", "store_options", "with_store"]
 
 _T = TypeVar("_T")
 _UNITS: Final = {"m": 60, "h": 3600, "d": 86_400}
@@ -104,3 +104,9 @@ def audit_record(
 def date_of(seconds: int) -> str:
     """Return the day of a time."""
     return datetime.fromtimestamp(seconds, UTC).date().isoformat()
+
+
+async def key_labels(opened: Store) -> dict[str, str]:
+    """Return each key by its id: what people know it by, its name or its user, and the id."""
+    keys = await opened.list_keys()
+    return {key.id: f"{key.name or key.user or ''} {key.id}".lstrip() for key in keys}

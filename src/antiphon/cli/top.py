@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import click
 
-from antiphon.cli.store_use import store_options, with_store
+from antiphon.cli.store_use import key_labels, store_options, with_store
 from antiphon.cli.terminal import harmless
 from antiphon.cli.top_screen import Moment, draw
 from antiphon.store import Store
@@ -137,7 +137,8 @@ async def _look(opened: Store) -> Moment:
         is_more=len(newest) == _LOOKED_AT and newest[-1].state == "held",
         minutes=_with_empty(minutes, end),
         today=today,
-        budgets=await ledger.budgets(),
+        budgets=await ledger.budgets(with_ceilings=False),
+        keys=await key_labels(opened),
     )
 
 

@@ -43,6 +43,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     today: list[UsageRow]
     """Today by project, key, model and basis."""
     budgets: list[BudgetState]
+    keys: dict[str, str] = {}
+    """What each key is shown as."""
 
 
 def draw(now: Moment, width: int, height: int) -> list[str]:
@@ -59,7 +61,8 @@ def draw(now: Moment, width: int, height: int) -> list[str]:
     room = max(1, (height - _FIXED_LINES) // len(_LISTS))
     if now.today:
         for title, field in _LISTS:
-            lines += ["", *_ranking(now.today, title, field, room, width)]
+            names = now.keys if field == "key" else {}
+            lines += ["", *_ranking(now.today, title, field, names, room, width)]
     else:
         lines += ["", "Nothing was asked today. `antiphon ask` or any client begins it."]
     lines += ["", *_budgets(now.budgets, room)]
@@ -89,6 +92,7 @@ def _ranking(
     rows: list[UsageRow],
     title: str,
     field: Literal["project", "key", "model"],
+    names: dict[str, str],
     room: int,
     width: int,
 ) -> list[str]:
@@ -103,7 +107,7 @@ def _ranking(
     for name in ranked[:room]:
         one = totals[name]
         cells = (short_count(one.calls), short_count(one.used.total), one.cost_words)
-        table.append((shorten(name, name_width), *cells))
+        table.append((shorten(names.get(name, name), name_width), *cells))
     more = len(ranked) - room
     return columns(table, is_numeric=True) + ([f"… and {more} more"] if more > 0 else [])
 

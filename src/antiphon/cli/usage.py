@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from antiphon.cli.figures import Total, moment, read_since, short_count
-from antiphon.cli.store_use import store_options, with_store
+from antiphon.cli.store_use import key_labels, store_options, with_store
 from antiphon.cli.terminal import columns, harmless, shorten
 from antiphon.gateway.errors import BadSettings
 from antiphon.models.prices import dollars_of
@@ -81,18 +81,31 @@ def command(
         group_by=(*fields, "basis"),
         projects=(project,) if project else (),
     )
-    rows = with_store(store, config, lambda opened: _read(opened, query))
+    rows, labels = with_store(store, config, lambda opened: _read(opened, query))
     groups = _groups(rows, fields)
     if as_json:
         _print_json(groups, fields, query)
     elif as_csv:
         _print_csv(groups, fields)
     else:
-        _print_table(groups, fields, query)
+        _print_table(_labelled(groups, fields, labels), fields, query)
 
 
-async def _read(opened: Store, query: UsageQuery) -> list[UsageRow]:
-    return await opened.ledger.usage(query)
+async def _read(opened: Store, query: UsageQuery) -> tuple[list[UsageRow], dict[str, str]]:
+    """Return the sums, and what keys are shown as to people."""
+    return await opened.ledger.usage(query), await key_labels(opened)
+
+
+def _labelled(
+    groups: list[_Group], fields: tuple[_Field, ...], labels: dict[str, str]
+) -> list[_Group]:
+    if "key" not in fields:
+        return groups
+    place = fields.index("key")
+    return [
+        ((*names[:place], labels.get(names[place] or "", names[place]), *names[place + 1 :]), total)
+        for names, total in groups
+    ]
 
 
 def _read_fields(by: str) -> tuple[_Field, ...]:

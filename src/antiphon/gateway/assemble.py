@@ -15,13 +15,14 @@ from typing import Final
 import msgspec
 
 from antiphon.engine.engine import Engine
+from antiphon.engine.keep.budget_alerts import BudgetAlerts
 from antiphon.engine.keep.webhooks import Endpoint, Webhooks
 from antiphon.engine.prepare.context_size import ContextLimits
 from antiphon.engine.prepare.input_files import InputFiles, InputFileSettings
 from antiphon.engine.prepare.prompts import PromptTemplate
 from antiphon.engine.prepare.seal import open_sealer
 from antiphon.engine.run.hosted_runs import CallNote
-from antiphon.engine.run.turn_charges import HeldCharge, TurnCharges
+from antiphon.engine.run.turn_charges import ChargeWatcher, HeldCharge, TurnCharges
 from antiphon.protocol.codec import Dialect
 from antiphon.protocol.machines.builder import ReasoningAs
 from antiphon.protocol.response import Response
@@ -164,7 +165,7 @@ async def make_app(
             id_prefix=f"file-{settings.id_mark}",
         ),
         note_call=metrics.note_call if telemetry is None else _both_calls(metrics, telemetry),
-        watcher=metrics if telemetry is None else _BothWatch(metrics, telemetry),
+        watcher=_watcher(metrics, telemetry, webhooks.alerts),
     )
     index = index or FileIndex(store)
     index.pay_with(engine.pay_for_embeddings)
@@ -203,6 +204,12 @@ def _both_calls(metrics: Metrics, telemetry: Recorder) -> CallNote:
     return note
 
 
+def _watcher(metrics: Metrics, telemetry: Recorder | None, alerts: BudgetAlerts) -> ChargeWatcher:
+    """Return what learns of every call of an upstream."""
+    watcher: ChargeWatcher = metrics if telemetry is None else _BothWatch(metrics, telemetry)
+    return _AlertingWatch(watcher, alerts) if alerts.is_wanted else watcher
+
+
 class _BothWatch:
     """Lets the metrics and the traces learn of every call of an upstream."""
 
@@ -225,6 +232,21 @@ class _BothWatch:
         """A call has ended."""
         self._metrics.note_settled(charges, charge, settlement)
         self._telemetry.note_settled(charges, charge, settlement)
+
+
+class _AlertingWatch:
+    """Lets the alerts learn of refusals, and another watcher of everything."""
+
+    def __init__(self, watcher: ChargeWatcher, alerts: BudgetAlerts) -> None:
+        self.note_reserved = watcher.note_reserved
+        self.note_settled = watcher.note_settled
+        self._watcher = watcher
+        self._alerts = alerts
+
+    def note_refused(self, refused: Refused) -> None:
+        """A call is not made."""
+        self._watcher.note_refused(refused)
+        self._alerts.note_refused(refused)
 
 
 def routes_of(doors: DoorSettings, *, has_ui: bool = False) -> list[Route]:

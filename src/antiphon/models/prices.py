@@ -56,6 +56,12 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
         picos = counts.input_total * _picos(highest) + counts.output_total * _picos(self.output)
         return -(-picos // 1000)
 
+    def output_for(self, nano_dollars: int, given: TokenCounts) -> int | None:
+        """Return how many tokens of output this buys beside the input; None if output is free."""
+        each = _picos(self.output)
+        spare = nano_dollars - self.most_of(given)
+        return spare * 1000 // each if each else None
+
     def cost(self, usage: Usage) -> float:
         """Return what a response cost, in US dollars."""
         return self.nano_dollars(usage) / NANO

@@ -15,29 +15,45 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 import msgspec
 
 from antiphon.backends.base import Backend, ModelInfo
 from antiphon.backends.breaker import Breaker
+from antiphon.models.prices import Price
 from antiphon.protocol.errors import BackendError, InvalidRequest, NotFound
 from antiphon.routing.candidates import Board, Candidate, Route
-from antiphon.routing.describe import ModelSettings, describe, overrule
+from antiphon.routing.describe import (
+    ModelSettings,
+    PriceSource,
+    describe,
+    overrule,
+    price_source,
+)
 from antiphon.routing.settings import (
-    DeploymentSettings,
     RouteSettings,
     find_route,
     is_pattern,
     split_name,
 )
 
-__all__ = ["Catalog"]
+__all__ = ["Catalog", "PricedModel"]
 
 _FRESH_SECONDS: Final = 60.0
 # How soon to fetch again for a name that is not in the list, and after a failure.
 _PATIENCE_SECONDS: Final = 5.0
 _CHECK_SECONDS: Final = 2.0
+
+
+class PricedModel(NamedTuple):
+    """A model of a provider, what it costs, and who states that."""
+
+    provider: str
+    model: str
+    price: Price | None
+    source: PriceSource
 
 
 class _Provider:
@@ -53,6 +69,7 @@ class _Provider:
         self._account = account
         self._models: Sequence[ModelInfo] | None = None
         self._candidates: dict[str, Candidate] = {}
+        self._sources: dict[str, PriceSource] = {}
         self._failure: BackendError | None = None
         self._asked_at = float("-inf")
         self._lock = asyncio.Lock()
@@ -84,10 +101,18 @@ class _Provider:
         """Return whether its last list has this model."""
         return model in self._candidates
 
-    def deployment(self, model: str, weight: float = 1.0) -> Candidate:
-        """Return a deployment that the settings name, with what is known of it now."""
-        known = self.describe(model)
-        return self._candidate(msgspec.structs.replace(known, id=model), weight)
+    def deployment(
+        self, model: str, weight: float = 1.0, route: ModelSettings | None = None
+    ) -> Candidate:
+        """Return a deployment that the settings name, with what is known of it now.
+
+        The price of its route counts if the settings have none of the deployment itself.
+        """
+        known = msgspec.structs.replace(self.describe(model), id=model)
+        price = None if route is None else route.price
+        if price is not None and price_source(known, self.name, self._settings) != "settings":
+            known = msgspec.structs.replace(known, price=price.price)
+        return self._candidate(known, weight)
 
     def _candidate(self, known: ModelInfo, weight: float = 1.0) -> Candidate:
         return Candidate(
@@ -100,6 +125,13 @@ class _Provider:
             max_output_tokens=known.max_output_tokens,
             price=known.price,
         )
+
+    def prices(self) -> list[PricedModel]:
+        """Return what its models cost, by its last list."""
+        return [
+            PricedModel(self.name, model.id, model.price, self._sources[model.id])
+            for model in self._models or ()
+        ]
 
     def describe(self, model: str) -> ModelInfo:
         """Return what is known of a model now, without fetching the list."""
@@ -143,6 +175,9 @@ class _Provider:
             models = await self.backend.models()
             self.listings += 1
             self._models = [describe(model, self.name, self._settings) for model in models]
+            self._sources = {
+                model.id: price_source(model, self.name, self._settings) for model in models
+            }
             self._candidates = {
                 # If a list has a name twice, the first entry wins.
                 model.id: self._candidate(model)
@@ -223,6 +258,12 @@ class Catalog:
             provider.name: problem for provider, problem in zip(self._providers, found, strict=True)
         }
 
+    async def prices(self) -> list[PricedModel]:
+        """Return what the models of all providers cost that list them."""
+        with suppress(BackendError):
+            await self.models()
+        return [priced for provider in self._providers for priced in provider.prices()]
+
     def list_failure(self, provider: str) -> str | None:
         """Return why the provider has no list of its models; None if it has one, or was not asked.
 
@@ -284,21 +325,25 @@ class Catalog:
     def _build(self, name: str, rules: RouteSettings) -> Route:
         return Route(
             name=name,
-            deployments=tuple(map(self._deployment, rules.deployments)),
+            deployments=tuple(self._deployments(name, rules)),
             fallbacks=tuple(one for other in rules.fallbacks for one in self._named(other)),
             on_overflow=tuple(self._named(rules.on_overflow)) if rules.on_overflow else (),
             rules=rules,
             board=self.board,
         )
 
-    def _deployment(self, one: DeploymentSettings) -> Candidate:
-        return self._by_name[one.provider].deployment(one.model, one.weight)
+    def _deployments(self, name: str, rules: RouteSettings) -> list[Candidate]:
+        route = self._settings.get(name)
+        return [
+            self._by_name[one.provider].deployment(one.model, one.weight, route)
+            for one in rules.deployments
+        ]
 
     def _named(self, name: str) -> list[Candidate]:
         """Return the deployments of another route, or of a model `provider/model`."""
         name = self._final_name(name)
         if name in self._routes:
-            return [self._deployment(one) for one in self._routes[name].deployments]
+            return self._deployments(name, self._routes[name])
         pair = split_name(name, self._by_name)
         return [] if pair is None else [self._by_name[pair[0]].deployment(pair[1])]
 

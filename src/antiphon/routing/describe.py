@@ -15,7 +15,7 @@ from antiphon.models.facts import ModelInfo
 from antiphon.models.prices import PriceSettings
 from antiphon.models.table import fill_in
 
-__all__ = ["Modality", "ModelSettings", "describe", "overrule"]
+__all__ = ["Modality", "ModelSettings", "PriceSource", "describe", "overrule", "price_source"]
 
 Modality = Literal["text", "image", "audio", "video", "file"]
 
@@ -46,13 +46,34 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     """US dollars for a million tokens."""
 
 
+PriceSource = Literal["settings", "upstream", "bundled", "unknown"]
+"""Where the price of a model comes from."""
+
+
+def price_source(
+    model: ModelInfo, provider: str, config: Mapping[str, ModelSettings]
+) -> PriceSource:
+    """Return where the price of a model comes from, as its provider lists it."""
+    chosen = _settings_of(model.id, provider, config)
+    if chosen is not None and chosen.price is not None:
+        return "settings"
+    if model.price is not None:
+        return "upstream"
+    return "unknown" if fill_in(model).price is None else "bundled"
+
+
 def describe(model: ModelInfo, provider: str, config: Mapping[str, ModelSettings]) -> ModelInfo:
     """Return the model with all that is known about it.
 
     Settings for `provider/name` are for that provider alone and come before those for the name.
     """
-    chosen = config.get(f"{provider}/{model.id}") or config.get(model.id)
-    return overrule(fill_in(model), chosen)
+    return overrule(fill_in(model), _settings_of(model.id, provider, config))
+
+
+def _settings_of(
+    model: str, provider: str, config: Mapping[str, ModelSettings]
+) -> ModelSettings | None:
+    return config.get(f"{provider}/{model}") or config.get(model)
 
 
 def overrule(model: ModelInfo, chosen: ModelSettings | None) -> ModelInfo:

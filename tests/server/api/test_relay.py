@@ -180,6 +180,58 @@ async def test_events_of_a_stream_without_a_report_are_counted(start: bytes) -> 
     assert (charge.basis, charge.used.output) == ("counted", 5)
 
 
+async def test_long_texts_of_a_stream_are_counted_by_their_length() -> None:
+    texts = [_event(choices=[{"text": "ab" * 20}]) for _ in range(5)]
+    last = _event(choices=[{"text": "", "finish_reason": "stop"}])
+    data = b"".join([*texts, last, b"data: [DONE]\n\n"])
+    pieces = [data[start : start + 7] for start in range(0, len(data), 7)]
+    upstream = Upstream(head("text/event-stream"), *map(chunk, [*pieces, b""]))
+    charge = await _charge_of(upstream, {"prompt": "x", "stream": True})
+
+    assert (charge.basis, charge.used.output) == ("counted", 50)
+
+
+@pytest.mark.parametrize("more", [0, 2])
+async def test_a_report_before_the_stream_breaks_off_is_one_of_what_had_arrived(more: int) -> None:
+    text, usage = {"choices": [{"text": "a"}]}, {"prompt_tokens": 3, "completion_tokens": 9}
+    events = [_event(**text), _event(choices=[], usage=usage), *[_event(**text)] * more]
+    upstream = Upstream(head("text/event-stream"), *map(chunk, events))
+
+    async def serve(asked: Request, connection: Connection) -> None:
+        await upstream(asked, connection)
+        if asked.method != "GET":
+            connection.writer.close()
+
+    async with gateway_before(serve) as gateway:
+        body = {"model": "e", "prompt": "x", "stream": True}
+        with pytest.raises(aiohttp.ClientError):
+            await request(gateway, "POST", "/completions", body)
+        assert isinstance(gateway.store, MemoryStore)
+        (charge,) = await settled(gateway.store)
+    assert charge.basis == ("counted" if more else "reported")
+    assert (charge.used.fresh, charge.used.output) == (3, 9)
+
+
+async def test_a_stream_that_keeps_to_its_limit_is_not_cut() -> None:
+    first = _event(choices=[{"text": ""}])
+    texts = [_event(choices=[{"text": "a long word "}])] * 10
+    usage = {"prompt_tokens": 3, "completion_tokens": 10, "total_tokens": 13}
+    last = _event(choices=[{"text": "", "finish_reason": "stop"}], usage=usage)
+    events = [first, *texts, last, b"data: [DONE]\n\n"]
+    upstream = Upstream(head("text/event-stream"), *map(chunk, [*events, b""]))
+    async with gateway_before(upstream) as gateway:
+        await gateway.store.ledger.put_budget(
+            Budget(id="b", scope="organization", scope_id="", unit="tokens", ceiling=3000)
+        )
+        body = {"model": "e", "prompt": "x", "stream": True, "max_tokens": 10}
+        answer = await request(gateway, "POST", "/completions", body)
+        assert isinstance(gateway.store, MemoryStore)
+        (charge,) = await settled(gateway.store)
+
+    assert answer.body == b"".join(events)
+    assert (charge.outcome, charge.basis, charge.used.output) == ("completed", "reported", 10)
+
+
 async def test_a_report_in_a_stream_is_found_without_a_space_before_it() -> None:
     usage = b'data:{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":4}}\n\n'
     upstream = Upstream(head("text/event-stream"), *map(chunk, [usage, b""]))

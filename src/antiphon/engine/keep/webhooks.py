@@ -1,4 +1,4 @@
-"""Who is told that a background response has ended, and how often do we try?
+"""Who is informed that a background response has ended or a budget runs out, and how often?
 
 An end and the notices of it are stored in one step, so none is lost; a notice goes away when its
 endpoint has answered 2xx, or when it is given up. An endpoint may hear of one event twice (we
@@ -18,12 +18,14 @@ import hashlib
 import hmac
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
 
+from antiphon.engine.keep.budget_alerts import THRESHOLD, BudgetAlerts
 from antiphon.protocol.errors import BackendError, StoreUnavailable
 from antiphon.protocol.machines.builder import Mint
 from antiphon.protocol.response import Response
@@ -38,7 +40,11 @@ __all__ = ["EVENTS", "Endpoint", "EventType", "Webhooks", "is_signing_secret", "
 _log = logging.getLogger(__name__)
 
 EventType = Literal[
-    "response.completed", "response.failed", "response.incomplete", "response.cancelled"
+    "response.completed",
+    "response.failed",
+    "response.incomplete",
+    "response.cancelled",
+    "budget.threshold",
 ]
 EVENTS: Final[tuple[EventType, ...]] = get_args(EventType)
 
@@ -52,6 +58,8 @@ _LIMITS: Final = Limits(connect=5.0, first_byte=10.0)
 # Long enough for an attempt to end; after that another process may try.
 _HIDDEN_SECONDS: Final = 60
 _AT_ONCE: Final = 16
+# Budgets are looked at this much more rarely than notices that are due.
+_BUDGET_POLLS: Final = 5
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +83,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Webhooks:
-    """Makes the notices of responses that end, and delivers those that are due."""
+    """Makes the notices of responses and budgets, and delivers those that are due."""
 
     def __init__(
         self,
@@ -89,6 +97,9 @@ class Webhooks:
         limits: Limits = _LIMITS,
     ) -> None:
         self._endpoints = tuple(endpoints)
+        wanting = [endpoint.name for endpoint in endpoints if THRESHOLD in endpoint.events]
+        self.alerts = BudgetAlerts(wanting, store, now=now, mint=mint)
+        """Makes the notices of budgets that run out."""
         self._store = store
         self._now = now
         self._mint = mint
@@ -119,17 +130,20 @@ class Webhooks:
         """Deliver until cancelled. What is under way then is tried again later, by anybody."""
         async with asyncio.TaskGroup() as group:
             for endpoint in self._endpoints:
-                group.create_task(self._serve(endpoint))
+                group.create_task(self._again(partial(self._deliver_due, endpoint)))
+            if self.alerts.is_wanted:
+                group.create_task(self._again(self.alerts.look, _BUDGET_POLLS))
 
     async def close(self) -> None:
         """Let go of the connections."""
         await self._guarded.close()
         await self._unguarded.close()
 
-    async def _serve(self, endpoint: Endpoint) -> None:
+    async def _again(self, work: Callable[[], Awaitable[int]], polls: int = 1) -> None:
+        """Do this again and again, after so many pauses if there was nothing to do."""
         while True:
             try:
-                is_idle = not await self._deliver_due(endpoint)
+                is_idle = not await work()
             except StoreUnavailable as error:
                 _log.warning("webhooks have to wait: %s", error)
                 is_idle = True
@@ -137,7 +151,7 @@ class Webhooks:
                 _log.exception("delivering webhooks broke")
                 is_idle = True
             if is_idle:
-                await asyncio.sleep(self._poll_seconds)
+                await asyncio.sleep(self._poll_seconds * polls)
 
     async def _deliver_due(self, endpoint: Endpoint) -> int:
         """Try what is due, and return how much that was."""
@@ -227,12 +241,15 @@ def _key(secret: Secret) -> bytes:
 
 
 def _encode(notice: Notice) -> bytes:
+    data: object = {"id": notice.response_id}
+    if notice.type == THRESHOLD:
+        data = msgspec.Raw(notice.response_id.encode())
     return msgspec.json.encode(
         {
             "id": notice.id,
             "object": "event",
             "type": notice.type,
             "created_at": notice.created_at,
-            "data": {"id": notice.response_id},
+            "data": data,
         }
     )

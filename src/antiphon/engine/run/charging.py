@@ -9,9 +9,9 @@ hosted round, and it is the first to learn how that ended:
 - a call that the upstream refused before it began to work is released, and so is one whose
   request had not gone out when its client left.
 
-Output is granted in steps while it arrives: more is asked for when three quarters are used. If
-there is no room for more, the upstream is closed when the grant is used up, and the answer ends
-as one that reached its limit.
+Output is granted in steps while it arrives: more is asked for when three quarters are used. A
+budget that has less room than a step gives what it has. If that is next to nothing, the upstream
+is closed when the grant is used up, and the answer ends as one that reached its limit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
@@ -28,7 +28,13 @@ from antiphon.backends.base import Backend
 from antiphon.engine.run.failover import Failover
 from antiphon.engine.run.meter import Meter
 from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
-from antiphon.engine.run.turn_charges import HeldCharge, TurnCharges, Wanted, did_no_work
+from antiphon.engine.run.turn_charges import (
+    HeldCharge,
+    TurnCharges,
+    Wanted,
+    did_no_work,
+    fitting,
+)
 from antiphon.plans.estimate import InputEstimate, most_input, text_bytes, tool_text
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta, Stopped
@@ -38,17 +44,32 @@ from antiphon.routing.candidates import Candidate
 from antiphon.store.base.ledger import Basis, Outcome, Refused
 from antiphon.transport.aside import aside_if
 
-__all__ = ["Charging"]
+__all__ = ["FIRST_GRANT", "LEAST_GRANT", "Charging"]
 
 FIRST_GRANT: Final = 2048
 """Tokens of output that are held before any has arrived."""
+LEAST_GRANT: Final = 256
+"""For fewer tokens than these, a model is not asked, unless the caller wants fewer."""
+_TRIES: Final = 3
+"""How often a grant is made smaller: as many budgets may refuse it, one after the other."""
 _LONGEST: Final = 32_768
 """An answer that is not streamed has no more tokens, if nothing states how many it may have."""
+_LONGEST_TOKEN: Final = 16
+"""Bytes of a token, on an average over an answer, at most."""
 _LARGEST_WINDOW: Final = 1_000_000
 _SLACK: Final = 4096
 """Bytes of what is sent beside the context: a template, an order to sum it up."""
 _CUT: Final = Stopped("length")
 _ENDS: Final[dict[str, Outcome]] = {"length": "incomplete", "content_filter": "incomplete"}
+
+
+class _Lowered(NamedTuple):
+    """A limit of output that a budget has set for one round."""
+
+    by: Refused
+    asked: int | None
+    """The limit before."""
+    limit: int
 
 
 class Charging(Policy):
@@ -67,6 +88,7 @@ class Charging(Policy):
         self._estimate = InputEstimate()
         self._known: tuple[int, int] | None = None  # items and bytes of the last plan
         self._cap = 0  # tokens that the answer may have
+        self._lowered: _Lowered | None = None
         self._extending: asyncio.Task[bool] | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -75,7 +97,7 @@ class Charging(Policy):
     async def prepare(self, plan: Plan, rounds: Rounds) -> Plan | None:
         """Hold a charge. Without room, refuse the turn, or end it with what it has so far."""
         await self._leave()
-        candidate = self._failover.now
+        plan, candidate = self._as_asked(plan), self._failover.now
         is_limited = await self._charges.limits_apply()
         held = await self._held(plan, candidate, is_limited=is_limited)
         found = await self._reserve(candidate, held, is_limited=is_limited)
@@ -85,25 +107,56 @@ class Charging(Policy):
             held = TokenCounts(fresh=held.fresh, output=FIRST_GRANT)
             found = await self._reserve(candidate, held, is_limited=is_limited)
         if isinstance(found, Refused):
+            plan, held, found = await self._reserve_rest(plan, candidate, held, found)
+        if isinstance(found, Refused):
             self._refuse(found, rounds)
             return None
         self._plan, self._rounds, self._charge = plan, rounds, found
         found.plan, found.output_type = plan, "text" if plan.format is None else "json"
         self._meter = Meter(self._reach)
-        self._meter.mark(self._next_mark(held.output))
+        self._mark_next(held.output)
         return plan
 
     async def _reserve(
         self, candidate: Candidate, held: TokenCounts, *, is_limited: bool
     ) -> HeldCharge | Refused:
-        wanted = Wanted(
-            served=candidate.model, provider=candidate.provider, price=candidate.price, held=held
-        )
-        return await self._charges.reserve(wanted, is_limited=is_limited)
+        return await self._charges.reserve(_wanted(candidate, held), is_limited=is_limited)
 
-    def _refuse(self, refused: Refused, rounds: Rounds) -> None:
+    async def _reserve_rest(
+        self, plan: Plan, candidate: Candidate, held: TokenCounts, refused: Refused
+    ) -> tuple[Plan, TokenCounts, HeldCharge | Refused]:
+        """Hold what the budget has left, and let the model produce no more than that.
+
+        Return the plan, what is held, and the charge; or why it is not held.
+        """
+        for _ in range(_TRIES):
+            less = fitting(refused, _wanted(candidate, held), held)
+            if less is None or less.output < min(LEAST_GRANT, self._cap):
+                break
+            held = less
+            found = await self._reserve(candidate, held, is_limited=True)
+            if isinstance(found, HeldCharge):
+                self._lowered = _Lowered(refused, plan.max_output_tokens, held.output)
+                self._cap = held.output
+                # A stream can be stopped, if the model ignores the limit.
+                plan = msgspec.structs.replace(plan, stream=True, max_output_tokens=held.output)
+                return plan, held, found
+            refused = found
+        return plan, held, refused
+
+    def _as_asked(self, plan: Plan) -> Plan:
+        """Return the plan without the limit of output that a budget has set for a failed call."""
+        lowered, self._lowered = self._lowered, None
+        if lowered is None or plan.max_output_tokens != lowered.limit:
+            return plan
+        return msgspec.structs.replace(plan, max_output_tokens=lowered.asked)
+
+    def _note_limit(self, refused: Refused) -> None:
         self._charges.refused = refused
         self._charges.note_refused(refused)
+
+    def _refuse(self, refused: Refused, rounds: Rounds) -> None:
+        self._note_limit(refused)
         if not rounds.has_begun:
             raise refusal_of(refused)
         rounds.stop(_CUT)
@@ -162,9 +215,14 @@ class Charging(Policy):
             self._charge.first = time.monotonic()
         return batch
 
-    def _next_mark(self, grant: int) -> int:
-        """Return at how many tokens to ask for more: before the end, unless that is the limit."""
-        return grant if grant >= self._cap else grant * 3 // 4
+    def _mark_next(self, grant: int) -> None:
+        """Ask for more before the grant ends. If it is all that the model may produce, only if
+        the model ignores that: its tokens may be longer than ours.
+        """
+        if grant >= self._cap:
+            self._meter.mark(self._cap + 1, _LONGEST_TOKEN)
+        else:
+            self._meter.mark(grant * 3 // 4)
 
     def _reach(self) -> None:
         """Ask for more output, as much again. At the end of the grant, wait for the answer."""
@@ -197,7 +255,7 @@ class Charging(Policy):
             return
         if extending.exception() is None and extending.result():
             self._extending = None
-            self._meter.mark(self._next_mark(self._charge.held.output))
+            self._mark_next(self._charge.held.output)
 
     async def may_go_on(self) -> Stopped | None:
         """Return how the answer ends if its grant is used up; None if there is more."""
@@ -207,13 +265,34 @@ class Charging(Policy):
         try:
             if await asyncio.shield(extending) or self._meter.has_stopped:
                 return None
-            found = await self._charges.find_limit(charge, self._more(charge))
-            self._charges.refused = found
-            if found is not None:
-                self._charges.note_refused(found)
+            if await self._extend_by_rest(charge):
+                self._extending = None
+                self._mark_next(charge.held.output)
+                return None
         except StoreUnavailable:
             pass  # what cannot be held is not used
         return _CUT
+
+    async def _extend_by_rest(self, charge: HeldCharge) -> bool:
+        """Hold as much more as there is room for now; return whether that is worth going on.
+
+        There may be more room than when it was asked for: a limit can be raised meanwhile.
+        """
+        charges, more = self._charges, self._more(charge)
+        least = max(charge.held.output + LEAST_GRANT, self._meter.output + 1)
+        for _ in range(_TRIES):
+            charges.refused = found = await charges.find_limit(charge, more)
+            if found is not None:
+                less = fitting(found, charge.wanted, more, charge.held)
+                if less is None or less.output - LEAST_GRANT < least:
+                    charges.note_refused(found)
+                    return False
+                # What arrives together with the last token of a grant is used, too.
+                more = msgspec.structs.replace(less, output=less.output - LEAST_GRANT)
+            if await charges.extend(charge, more):
+                charges.refused = None
+                return True
+        return False
 
     # After a call.
 
@@ -230,6 +309,10 @@ class Charging(Policy):
             return None
         basis, used = await self._facts()
         self._settle(_outcome_of(end), basis, used)
+        if end.error is None:
+            lowered, self._lowered = self._lowered, None
+            if lowered is not None and charge.finish == _CUT.reason:
+                self._note_limit(lowered.by)
         if basis != "reported":
             rounds.note_estimate(usage_of(used))
         return None
@@ -283,6 +366,12 @@ class Charging(Policy):
         extending, self._extending = self._extending, None
         if extending is not None:
             await asyncio.wait({extending})
+
+
+def _wanted(candidate: Candidate, held: TokenCounts) -> Wanted:
+    return Wanted(
+        served=candidate.model, provider=candidate.provider, price=candidate.price, held=held
+    )
 
 
 def _is_in_loop() -> bool:

@@ -53,9 +53,9 @@ class Meter:
     def __init__(self, reach: Callable[[], None] | None = None) -> None:
         self._reach = reach
 
-    def mark(self, tokens: int) -> None:
-        """Call `reach` when so many tokens have arrived."""
-        self._mark, self._mark_size = tokens, tokens * BYTES_PER_TOKEN
+    def mark(self, tokens: int, bytes_each: int = BYTES_PER_TOKEN) -> None:
+        """Call `reach` when so many tokens have arrived: pieces, or bytes for as many."""
+        self._mark, self._mark_size = tokens, tokens * bytes_each
 
     def note_text(self, text: str) -> None:
         """Count one piece of text."""
@@ -78,6 +78,11 @@ class Meter:
             match delta:
                 case TextGrew() | RefusalGrew():
                     self._add(delta.text)
+                case UsageKnown():  # with every answer, so early in this list
+                    self.usage, self.reported_at = delta.usage, self.pieces
+                    self.has_output = delta.has_output
+                case Stopped():
+                    self.has_stopped = True
                 case ReasoningGrew() | SummaryGrew():
                     self._thoughts += bool(delta.text)
                     self._thought_size += text_bytes(delta.text)
@@ -86,11 +91,6 @@ class Meter:
                     self._add(delta.name)
                 case CallGrew():
                     self._add(delta.arguments)
-                case UsageKnown():
-                    self.usage, self.reported_at = delta.usage, self.pieces
-                    self.has_output = delta.has_output
-                case Stopped():
-                    self.has_stopped = True
                 case CallMade():
                     self.pieces += 1
                     self.size += produced_length((delta,))

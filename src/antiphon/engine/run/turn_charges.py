@@ -37,7 +37,15 @@ from antiphon.store.base.ledger import (
     Settlement,
 )
 
-__all__ = ["NO_WATCHER", "ChargeWatcher", "HeldCharge", "TurnCharges", "Wanted", "did_no_work"]
+__all__ = [
+    "NO_WATCHER",
+    "ChargeWatcher",
+    "HeldCharge",
+    "TurnCharges",
+    "Wanted",
+    "did_no_work",
+    "fitting",
+]
 
 # From the figure to rely on most to the one to rely on least.
 _BASES: Final[tuple[Basis, ...]] = ("reported", "counted", "assumed")
@@ -346,6 +354,28 @@ def did_no_work(error: BackendError) -> bool:
     if error.upstream_status is not None or error.reported is not None:
         return True
     return not error.has_answered and error.code != "upstream_timeout"
+
+
+def fitting(
+    refused: Refused, wanted: Wanted, held: TokenCounts, now: TokenCounts = NO_TOKENS
+) -> TokenCounts | None:
+    """Return as much of `held` as the budget that refused it has room for, with less output.
+
+    `now` is what the charge holds already. None if less output does not help.
+    """
+    if refused.by != "budget":
+        return None
+    room, given = refused.limit - refused.used, msgspec.structs.replace(held, output=0)
+    output: int | None
+    if refused.unit == "tokens":
+        output = room + now.total - given.total
+    elif wanted.price is None:
+        return None
+    else:
+        output = wanted.price.output_for(room + (_held_cost(wanted, now) or 0), given)
+    if output is None or output >= held.output:
+        return None
+    return msgspec.structs.replace(held, output=output)
 
 
 def _held_cost(wanted: Wanted, held: TokenCounts) -> int | None:

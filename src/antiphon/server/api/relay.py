@@ -37,8 +37,6 @@ __all__ = ["ROUTES"]
 
 EMBEDDINGS: Final = "/embeddings"
 _KEY_UNUSED: Final = "Idempotency-Key: requests to this path are passed on each time"
-# The usage of a stream is in its last event but one.
-_TAIL_BYTES: Final = 4096
 _GAPS: Final = (b"\n\n", b"\r\n\r\n")
 # The end of a stream that a budget has cut: as of one that has reached `max_tokens`.
 _CUT: Final = (
@@ -120,7 +118,6 @@ async def _stream(
     """Answer with the events as they come. The head waits for the first of them."""
     answer = event_stream(call, tuple(degraded))
     note_limits(answer, charge.charges)
-    tail = b""
     async for piece in relayed.pieces:
         charge.note_piece(piece)
         if not answer.prepared:
@@ -131,12 +128,10 @@ async def _stream(
             await answer.write_eof()
             return answer
         await answer.write(piece)
-        tail = (tail + piece)[-_TAIL_BYTES:]
     if not answer.prepared:
         raise BackendError("the upstream sent no event", code="upstream_closed")
-    for line in tail.splitlines():
-        if line.startswith((b"data: {", b"data:{")):
-            _note_usage(call, charge, _usage_of(line.removeprefix(b"data:")))
+    if charge.usage is not None:
+        call.entry.note_usage(charge.usage)
     charge.is_whole = True
     await answer.write_eof()
     return answer

@@ -389,9 +389,16 @@ class Ledger(Protocol):
         ...
 
     async def budgets(
-        self, scope: Scope | None = None, scope_id: str | None = None
+        self,
+        scope: Scope | None = None,
+        scope_id: str | None = None,
+        *,
+        with_ceilings: bool = True,
     ) -> list[BudgetState]:
-        """Return budgets as they stand in this period, oldest first."""
+        """Return budgets as they stand in this period, oldest first.
+
+        `with_ceilings` for those too that runs have set themselves, which may be very many.
+        """
         ...
 
     async def put_limit(self, limit: RateLimit) -> None:

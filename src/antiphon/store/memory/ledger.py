@@ -208,12 +208,18 @@ class MemoryLedger:
         return bool(found)
 
     async def budgets(
-        self, scope: Scope | None = None, scope_id: str | None = None
+        self,
+        scope: Scope | None = None,
+        scope_id: str | None = None,
+        *,
+        with_ceilings: bool = True,
     ) -> list[BudgetState]:
         self._check_open()
         now, found = self.clock(), []
         for row in self._budgets.values():
             budget = row.budget
+            if not with_ceilings and budget.id.startswith(RUN_PREFIX):
+                continue
             if scope in {None, budget.scope} and scope_id in {None, budget.scope_id}:
                 row.roll(now)
                 found.append(BudgetState(budget, row.period_start, row.spent, row.held))

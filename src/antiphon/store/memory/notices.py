@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -25,6 +25,7 @@ class MemoryNotices:
         self._check_open = check_open
         self._room = room
         self._notices: dict[str, _Due] = {}
+        self._marks: dict[str, int] = {}
 
     async def take(self, endpoint: str, now: int, hide_until: int, limit: int) -> list[Notice]:
         self._check_open()
@@ -39,6 +40,14 @@ class MemoryNotices:
             waiting.notice = msgspec.structs.replace(waiting.notice, attempts=attempts)
             waiting.at = hide_until
         return [waiting.notice for waiting in taken]
+
+    async def add_once(self, mark: str, value: int, notices: Sequence[Notice]) -> bool:
+        self._check_open()
+        if self._marks.get(mark, -1) >= value:
+            return False
+        self._marks[mark] = value
+        self.add(notices)
+        return True
 
     async def postpone(self, notice_id: str, until: int) -> None:
         self._check_open()

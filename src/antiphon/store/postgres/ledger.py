@@ -33,9 +33,10 @@ from antiphon.store.base.ledger import (
     UsageRow,
 )
 from antiphon.store.base.requests import RequestQuery
+from antiphon.store.known_limits import KnownLimits
 from antiphon.store.ledger_requests import names_in
 from antiphon.store.ledger_rows import BUDGET_COLUMNS, LIMIT_COLUMNS, budget_row, limit_row
-from antiphon.store.ledger_rules import BudgetRow
+from antiphon.store.ledger_rules import RUN_PREFIX, BudgetRow
 from antiphon.store.postgres.database import (
     Connection,
     Database,
@@ -51,9 +52,9 @@ from antiphon.store.postgres.ledger_abandoned import (
     sweep_runs,
 )
 from antiphon.store.postgres.ledger_limits import (
-    KnownLimits,
     delete_budget,
     delete_limit,
+    has_run_budget,
     put_budget,
     put_limit,
     read_limits,
@@ -81,6 +82,9 @@ _LISTED: Final = (
     "WHERE ($1::text IS NULL OR scope = $1) AND ($2::text IS NULL OR scope_id = $2) ORDER BY key"
 )
 _BUDGETS: Final = f"SELECT {', '.join(BUDGET_COLUMNS)}, {NOW} FROM budgets {_LISTED}"  # noqa: S608
+_BUDGETS_SET: Final = _BUDGETS.replace(
+    " ORDER BY", f" AND NOT starts_with(id, '{RUN_PREFIX}') ORDER BY"
+)
 _LIMITS: Final = f"SELECT {', '.join(LIMIT_COLUMNS)} FROM rate_limits {_LISTED}"  # noqa: S608
 
 _T = TypeVar("_T")
@@ -130,7 +134,10 @@ class PostgresLedger:
                 if now - self._read_at >= _FRESH_SECONDS:
                     self._known = await self._database.ask(partial(read_limits, known=self._known))
                     self._read_at = now
-        return self._known.apply_to(payer, model)
+        if self._known.apply_to(payer, model):
+            return True
+        run = self._known.run_to_ask_for(payer)
+        return run is not None and await self._database.ask(partial(has_run_budget, scope_id=run))
 
     async def extend(
         self, response_id: str, number: int, held: TokenCounts, held_cost: int | None
@@ -216,10 +223,15 @@ class PostgresLedger:
         return is_text(budget_id) and await self._change(run)
 
     async def budgets(
-        self, scope: Scope | None = None, scope_id: str | None = None
+        self,
+        scope: Scope | None = None,
+        scope_id: str | None = None,
+        *,
+        with_ceilings: bool = True,
     ) -> list[BudgetState]:
         found = []
-        for *values, now in await self._listed(_BUDGETS, scope, scope_id):
+        question = _BUDGETS if with_ceilings else _BUDGETS_SET
+        for *values, now in await self._listed(question, scope, scope_id):
             row = budget_row(values)
             row.roll(self._now() or now)
             found.append(_state(row))

@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from antiphon.store.base.ledger import Budget, Payer, RateLimit
+from antiphon.store.base.ledger import Budget, RateLimit
+from antiphon.store.known_limits import KnownLimits
 from antiphon.store.ledger_rows import BUDGET_COLUMNS, HELD, budget_row
 from antiphon.store.ledger_rules import NO_LINKS, BudgetRow, Links, decode_links, period_start
 from antiphon.store.postgres.database import Connection
@@ -20,9 +21,9 @@ from antiphon.store.postgres.ledger_used import used_in
 from antiphon.store.postgres.ledger_writes import insert_budgets, update_links
 
 __all__ = [
-    "KnownLimits",
     "delete_budget",
     "delete_limit",
+    "has_run_budget",
     "mark_change",
     "put_budget",
     "put_limit",
@@ -53,40 +54,27 @@ _MARK: Final = """
 """
 _STATE: Final = """
     SELECT coalesce((SELECT value FROM ledger_marks WHERE name = 'version'), 0),
-        coalesce((SELECT max(key) FROM budgets), 0)
+        EXISTS (SELECT 1 FROM budgets WHERE scope = 'run')
 """
-
-
-class KnownLimits(msgspec.Struct, frozen=True):
-    """The scopes that have a budget, and those that have a limit for a model or for all.
-
-    It is that of a version. The ceilings of runs do not change the version: a new one changes
-    the greatest key, and all are read again.
-    """
-
-    state: tuple[int, int] = (-1, -1)
-    budgets: frozenset[tuple[str, str]] = frozenset()
-    limits: frozenset[tuple[str, str, str]] = frozenset()
-
-    def apply_to(self, payer: Payer, model: str) -> bool:
-        """Return whether one of these applies to a payer."""
-        if not self.budgets and not self.limits:
-            return False
-        return any(
-            place in self.budgets or (*place, "") in self.limits or (*place, model) in self.limits
-            for place in payer.scope_ids().items()
-        )
+_OF_RUN: Final = "SELECT TRUE FROM budgets WHERE scope = 'run' AND scope_id = $1 LIMIT 1"
 
 
 async def read_limits(connection: Connection, known: KnownLimits) -> KnownLimits:
     """Return what is set now; `known` is what was set before."""
-    state = tuple(await connection.fetchrow(_STATE))
-    if state == known.state:
-        return known
+    version, has_runs = await connection.fetchrow(_STATE)
+    if version == known.version:
+        return msgspec.structs.replace(known, has_runs=has_runs)
     # In another order, a budget that is set between the two would be known as read, but is not.
-    budgets = await connection.fetch("SELECT scope, scope_id FROM budgets")
+    budgets = await connection.fetch("SELECT scope, scope_id FROM budgets WHERE scope <> 'run'")
     limits = await connection.fetch("SELECT scope, scope_id, model FROM rate_limits")
-    return KnownLimits(state, frozenset(map(tuple, budgets)), frozenset(map(tuple, limits)))
+    return KnownLimits(
+        version, has_runs, frozenset(map(tuple, budgets)), frozenset(map(tuple, limits))
+    )
+
+
+async def has_run_budget(connection: Connection, scope_id: str) -> bool:
+    """Return whether a run has a budget."""
+    return bool(await connection.fetchval(_OF_RUN, scope_id))
 
 
 async def put_budget(connection: Connection, budget: Budget, now: float | None) -> BudgetRow:

@@ -42,6 +42,12 @@ _INSERT_NOTICES: Final = """
     ON CONFLICT (id) DO NOTHING
 """
 
+_MARK: Final = """
+    INSERT INTO ledger_marks VALUES ($1, $2) ON CONFLICT (name) DO UPDATE
+        SET value = excluded.value WHERE ledger_marks.value < excluded.value
+    RETURNING TRUE
+"""
+
 
 class PostgresNotices:
     """See `Notices` for what the methods do."""
@@ -54,6 +60,15 @@ class PostgresNotices:
             lambda connection: connection.fetch(_DUE, endpoint, now, hide_until, limit)
         )
         return [Notice(*row) for row in rows]
+
+    async def add_once(self, mark: str, value: int, notices: Sequence[Notice]) -> bool:
+        async def run(connection: Connection) -> bool:
+            if not await connection.fetchval(_MARK, mark, value):
+                return False
+            await insert_notices(connection, notices)
+            return True
+
+        return await self._database.change(run)
 
     async def postpone(self, notice_id: str, until: int) -> None:
         statement = "UPDATE notices SET due_at = $1 WHERE id = $2"

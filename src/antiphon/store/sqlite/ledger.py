@@ -37,18 +37,19 @@ from antiphon.store.base.ledger import (
 )
 from antiphon.store.base.requests import RequestQuery
 from antiphon.store.encoding import is_storable
+from antiphon.store.known_limits import KnownLimits
 from antiphon.store.ledger_requests import names_in
 from antiphon.store.ledger_rows import budget_row, limit_row
-from antiphon.store.ledger_rules import BudgetRow
+from antiphon.store.ledger_rules import RUN_PREFIX, BudgetRow
 from antiphon.store.sql.audit import add_audit
 from antiphon.store.sqlite.connection import unavailable
 from antiphon.store.sqlite.copy_rows import connect_reader
 from antiphon.store.sqlite.ledger_abandoned import dead_writers, settle_dead, sweep_charges
 from antiphon.store.sqlite.ledger_books import SELECT_BUDGETS, SELECT_LIMITS
 from antiphon.store.sqlite.ledger_limits import (
-    KnownLimits,
     delete_budget,
     delete_limit,
+    has_run_budget,
     put_budget,
     put_limit,
     read_limits,
@@ -72,6 +73,8 @@ _SIZE: Final = 300
 _FRESH_SECONDS: Final = 1.0
 # Charges that wait to be written again. Turns of a store that cannot write fail anyway.
 _MOST_LOST: Final = 10_000
+
+_NO_CEILINGS: Final = f" AND substr(id, 1, {len(RUN_PREFIX)}) <> '{RUN_PREFIX}'"
 
 _Found = TypeVar("_Found")
 
@@ -120,7 +123,10 @@ class SqliteLedger:
         if now - self._read_at >= _FRESH_SECONDS:
             known = await self._reader.call(partial(read_limits, known=self._known))
             self._known, self._read_at = known, now
-        return self._known.apply_to(payer, model)
+        if self._known.apply_to(payer, model):
+            return True
+        run = self._known.run_to_ask_for(payer)
+        return run is not None and await self._reader.call(partial(has_run_budget, scope_id=run))
 
     async def extend(
         self, response_id: str, number: int, held: TokenCounts, held_cost: int | None
@@ -192,9 +198,14 @@ class SqliteLedger:
         return await self._change(run)
 
     async def budgets(
-        self, scope: Scope | None = None, scope_id: str | None = None
+        self,
+        scope: Scope | None = None,
+        scope_id: str | None = None,
+        *,
+        with_ceilings: bool = True,
     ) -> list[BudgetState]:
-        rows = await self._listed(SELECT_BUDGETS + "budgets", scope, scope_id)
+        more = "" if with_ceilings else _NO_CEILINGS
+        rows = await self._listed(SELECT_BUDGETS + "budgets", scope, scope_id, more)
         found = [budget_row(row) for row in rows]
         now = self.clock()
         for row in found:
@@ -257,11 +268,13 @@ class SqliteLedger:
         self._read_at = float("-inf")
         return changed
 
-    async def _listed(self, select: str, scope: str | None, scope_id: str | None) -> list[Any]:
+    async def _listed(
+        self, select: str, scope: str | None, scope_id: str | None, more: str = ""
+    ) -> list[Any]:
         question = f"{select} WHERE (?1 IS NULL OR scope = ?1) AND (?2 IS NULL OR scope_id = ?2)"
         return await self._reader.call(
             lambda connection: connection.execute(
-                question + " ORDER BY key", (scope, scope_id)
+                f"{question}{more} ORDER BY key", (scope, scope_id)
             ).fetchall()
         )
 

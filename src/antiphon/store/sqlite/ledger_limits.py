@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from antiphon.store.base.ledger import Budget, Payer, RateLimit
+from antiphon.store.base.ledger import Budget, RateLimit
+from antiphon.store.known_limits import KnownLimits
 from antiphon.store.ledger_rows import budget_row
 from antiphon.store.ledger_rules import BudgetRow, period_start
 from antiphon.store.sqlite.ledger_books import (
@@ -21,9 +22,9 @@ from antiphon.store.sqlite.ledger_books import (
 )
 
 __all__ = [
-    "KnownLimits",
     "delete_budget",
     "delete_limit",
+    "has_run_budget",
     "put_budget",
     "put_limit",
     "read_limits",
@@ -41,45 +42,24 @@ _PUT_LIMIT: Final = """
 """
 _STATE: Final = """
     SELECT ifnull((SELECT value FROM ledger_marks WHERE name = 'version'), 0),
-        ifnull((SELECT max(key) FROM budgets), 0)
+        EXISTS (SELECT 1 FROM budgets WHERE scope = 'run')
 """
-
-
-class KnownLimits(msgspec.Struct, frozen=True):
-    """The scopes that have a budget, and those that have a limit for a model or for all.
-
-    It is that of a version. The ceilings of runs do not change the version; they are found
-    by the keys after `last`.
-    """
-
-    version: int = -1
-    last: int = 0
-    budgets: set[tuple[str, str]] = msgspec.field(default_factory=set)
-    limits: set[tuple[str, str, str]] = msgspec.field(default_factory=set)
-
-    def apply_to(self, payer: Payer, model: str) -> bool:
-        """Return whether one of these applies to a payer."""
-        if not self.budgets and not self.limits:
-            return False
-        return any(
-            place in self.budgets or (*place, "") in self.limits or (*place, model) in self.limits
-            for place in payer.scope_ids().items()
-        )
+_OF_RUN: Final = "SELECT 1 FROM budgets WHERE scope = 'run' AND scope_id = ? LIMIT 1"
 
 
 def read_limits(connection: sqlite3.Connection, known: KnownLimits) -> KnownLimits:
     """Return what is set now; `known` is what was set before."""
-    version, last = connection.execute(_STATE).fetchone()
-    if version == known.version and last == known.last:
-        return known
-    is_same = version == known.version
-    rows = connection.execute(
-        "SELECT scope, scope_id FROM budgets WHERE key > ?", (known.last if is_same else 0,)
-    ).fetchall()
-    if is_same:
-        return KnownLimits(version, last, known.budgets.union(rows), known.limits)
-    limits = connection.execute("SELECT scope, scope_id, model FROM rate_limits").fetchall()
-    return KnownLimits(version, last, set(rows), set(limits))
+    version, has_runs = connection.execute(_STATE).fetchone()
+    if version == known.version:
+        return msgspec.structs.replace(known, has_runs=bool(has_runs))
+    budgets = connection.execute("SELECT scope, scope_id FROM budgets WHERE scope <> 'run'")
+    limits = connection.execute("SELECT scope, scope_id, model FROM rate_limits")
+    return KnownLimits(version, bool(has_runs), frozenset(budgets), frozenset(limits))
+
+
+def has_run_budget(connection: sqlite3.Connection, scope_id: str) -> bool:
+    """Return whether a run has a budget."""
+    return connection.execute(_OF_RUN, (scope_id,)).fetchone() is not None
 
 
 def put_budget(connection: sqlite3.Connection, budget: Budget, now: float) -> BudgetRow:

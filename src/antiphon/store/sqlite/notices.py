@@ -16,6 +16,11 @@ _DUE: Final = (
     " WHERE endpoint = ? AND due_at <= ? ORDER BY created_at, key LIMIT ?"
 )
 
+_MARK: Final = (
+    "INSERT INTO ledger_marks VALUES (?, ?)"
+    " ON CONFLICT (name) DO UPDATE SET value = excluded.value WHERE value < excluded.value"
+)
+
 
 class SqliteNotices:
     """See `Notices` for what the methods do."""
@@ -31,6 +36,15 @@ class SqliteNotices:
                 [(hide_until, row[0]) for row in rows],
             )
             return [Notice(*row[1:]) for row in rows]
+
+        return await self._writer.call(run)
+
+    async def add_once(self, mark: str, value: int, notices: Sequence[Notice]) -> bool:
+        def run(connection: sqlite3.Connection) -> bool:
+            if not connection.execute(_MARK, (mark, value)).rowcount:
+                return False
+            insert_notices(connection, "", notices)
+            return True
 
         return await self._writer.call(run)
 

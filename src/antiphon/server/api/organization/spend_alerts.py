@@ -1,7 +1,8 @@
 """…/spend_alerts: not kept here, and the answers state it.
 
-The gateway sends no e-mail, which is the only channel that OpenAI's alerts have. A budget warns at
-its `soft` thresholds instead. So there are never alerts to list, and creating one is refused.
+The gateway sends no e-mail, which is the only channel that OpenAI's alerts have. The webhook
+`budget.threshold` reports the `soft` thresholds of budgets instead. So there are never alerts to
+list, and creating one is refused.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ async def refuse(call: Call) -> web.StreamResponse:
     kind = channel.get("type") if isinstance(channel, dict) else None
     what = "e-mail is" if kind == "email" else "spend alerts are"
     raise InvalidRequest(
-        f"{what} not sent by this gateway; set a budget with soft thresholds, which warns in the"
-        " answers (POST /v1/organization/antiphon/budgets)",
+        f"{what} not sent by this gateway; set a budget with soft thresholds, which are reported"
+        " by webhooks and in the answers (POST /v1/organization/antiphon/budgets)",
         code="unsupported_value",
         param="notification_channel.type",
     )
