@@ -6,6 +6,9 @@ version and then by the old one again: old old, new old, new new, old new, old o
 back `antiphon store allow-older` runs, as docs/howto/upgrade.md says. With SQLite there is one
 gateway on one file, which is stopped and started with the other version.
 
+This version is stopped by SIGTERM alone. The old one leaves the load balancer two seconds before:
+it fails a background response that is being queued at the moment of the signal.
+
 A turn has failed if its answer is not the one that was asked for, has a gap, or does not come. What
 may be sent again is only what the documentation names: a request that was answered 503, one whose
 connection was refused, and the rest of a background stream that was cut. Exits with 1 if a turn
@@ -99,6 +102,8 @@ async def _run(
                 await _allow_old(nodes[0], url, _OLD_VERSIONS[store])
             for node in nodes:
                 load.phase = f"{_phase(nodes)} ->"
+                if node.source is not None:
+                    await balancer.retire(node)
                 await node.stop()
                 node.source = source if is_back else None
                 await node.start()

@@ -25,6 +25,7 @@ KINDS: Final = ("foreground", "streaming", "background", "followed", "chained", 
 _POLL_SECONDS: Final = 0.1
 _ANSWER_SECONDS: Final = 60.0
 _AGAIN_SECONDS: Final = 0.05
+_PAUSE_SECONDS: Final = 2.0
 
 
 @dataclass
@@ -56,6 +57,7 @@ class Balancer:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._ready: list[str] = []
+        self._retired: set[str] = set()
         self._next = itertools.count()
         self._changed = asyncio.Condition()
 
@@ -73,6 +75,11 @@ class Balancer:
         await asyncio.wait({self._polling})
         await self.session.close()
 
+    async def retire(self, node: Node) -> None:
+        """Send no more requests to a gateway, and wait as long as a `preStop` pause."""
+        self._retired.add(node.url)
+        await asyncio.sleep(_PAUSE_SECONDS)
+
     async def pick(self) -> str:
         """Return the URL of a gateway that is ready, as soon as there is one."""
         async with asyncio.timeout(_ANSWER_SECONDS), self._changed:
@@ -83,7 +90,7 @@ class Balancer:
         while True:
             found = await asyncio.gather(*(self._is_ready(node) for node in self._nodes))
             async with self._changed:
-                self._ready = [url for url in found if url]
+                self._ready = [url for url in found if url and url not in self._retired]
                 self._changed.notify_all()
             await asyncio.sleep(_POLL_SECONDS)
 
