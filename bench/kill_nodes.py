@@ -32,14 +32,18 @@ class Node:
         self.life = 0
         """Counts its starts and its deaths."""
         self.started_at = 0.0
+        self.source: Path | None = None
+        """The folder `src` of another version, which the next start runs instead of this one."""
         self._flags = ("--store", store, "--upstream", upstream, "--log-level", "warning")
-        self._directory = directory
+        self.directory = directory
         self._log = directory / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         """Start, and return when it answers."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ANTIPHON_")}
+        if self.source is not None:
+            environment["PYTHONPATH"] = str(self.source)
         self.started_at = time.monotonic()
         with self._log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
@@ -47,7 +51,7 @@ class Node:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 env=environment,
-                cwd=self._directory,
+                cwd=self.directory,
             )
         assert self._process.stdout is not None
         try:

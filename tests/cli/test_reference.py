@@ -82,7 +82,7 @@ def test_the_table_of_a_group_has_the_flags_of_each_command(name: str) -> None:
     group = _COMMANDS[name]
     assert isinstance(group, click.Group)
     section = _section(name)
-    told = {re.findall(r"\w+", row[0])[0]: _named(row[1]) for row in _rows(section)}
+    told = {re.findall(r"[\w-]+", row[0])[0]: _named(row[1]) for row in _rows(section)}
     for names, flags in re.findall(r"^(`.+`) take (`--.+)\.$", section, re.MULTILINE):
         for command in re.findall(r"`(\w+)`", names):
             told[command] |= _named(flags)

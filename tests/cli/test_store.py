@@ -18,6 +18,7 @@ from antiphon.cli.store import _progress
 from antiphon.store import SqliteStore, open_store
 from antiphon.store.base import Batch
 from antiphon.store.open import servers_of
+from antiphon.store.sqlite.migrations import OLDEST_LEVEL
 from tests.cli.processes import closed_port
 from tests.postgres import fresh_database
 from tests.store.samples import OWNER, message, opened, run_turn
@@ -79,6 +80,22 @@ def test_a_second_copy_is_refused(runner: CliRunner, source: str, tmp_path: Path
 def test_a_store_that_is_none_is_refused(runner: CliRunner, url: str) -> None:
     assert _store(runner, "info", url).exit_code == 2
     assert _store(runner, "copy", url, "sqlite:b.db").exit_code == 2
+
+
+def test_an_older_antiphon_is_allowed_after_the_operator_saw_what_it_ignores(
+    runner: CliRunner, source: str
+) -> None:
+    made = runner.invoke(main, ["keys", "create", "--role", "admin", "--store", source])
+    assert made.exit_code == 0
+    asked = _store(runner, "allow-older", str(OLDEST_LEVEL), source)
+    assert asked.exit_code == 1
+    assert "An older antiphon ignores: 1 keys" in asked.stderr
+    done = _store(runner, "allow-older", str(OLDEST_LEVEL), source, "--yes")
+    assert done.exit_code == 0
+    assert f"Gateways that know version {OLDEST_LEVEL} may start." in done.stderr
+    refused = _store(runner, "allow-older", "1", source, "--yes")
+    assert refused.exit_code == 2
+    assert "gateways that know version 1 cannot use this database" in refused.stderr
 
 
 def test_memory_cannot_be_looked_into(runner: CliRunner) -> None:

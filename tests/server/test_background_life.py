@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 from antiphon.backends.scripted import Script, ScriptedBackend
 from antiphon.gateway.assemble import ServerSettings
@@ -39,6 +40,40 @@ async def test_what_still_waits_when_the_server_goes_is_run_by_the_next(tmp_path
     await second.close()
 
     assert left.json["status"] == "queued"
+    assert terminal(events_of(answer.body)).output_text == "later"
+
+
+class _SlowStore(SqliteStore):
+    """A store whose next turn is not stored before `go_on`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.is_asked, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def begin(self, *values: Any, **named: Any) -> None:
+        self.is_asked.set()
+        await self.go_on.wait()
+        await super().begin(*values, **named)
+
+
+async def test_what_is_being_queued_when_the_server_goes_is_run_by_the_next(
+    tmp_path: Path,
+) -> None:
+    first = _SlowStore(tmp_path / "a.db")
+    async with serve_gateway(ScriptedBackend(), store=first) as gateway:
+        asking = asyncio.create_task(ask(gateway, input="later", background=True))
+        await first.is_asked.wait()
+        draining = asyncio.create_task(gateway.app.drain())
+        await asyncio.sleep(0)
+        first.go_on.set()
+        await draining
+        queued = await asking
+    await first.close()
+    second = SqliteStore(tmp_path / "a.db")
+    async with serve_gateway(ScriptedBackend(), store=second) as gateway:
+        answer = await request(gateway, "GET", f"/responses/{queued.json['id']}?stream=true")
+    await second.close()
+    assert queued.json["status"] == "queued"
     assert terminal(events_of(answer.body)).output_text == "later"
 
 

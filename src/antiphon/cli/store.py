@@ -16,6 +16,7 @@ from antiphon.gateway.config import load
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.places import store_url
 from antiphon.store.copy import copy_store, read_info
+from antiphon.store.downgrade import allow_older, read_levels
 from antiphon.store.open import public_url
 
 __all__ = ["command"]
@@ -71,11 +72,7 @@ def info(url: str | None, config: str | None) -> None:
     Without a URL, this is the store that `antiphon serve` would use here: that of ANTIPHON_STORE,
     of the configuration file, or antiphon.db in the user's data directory.
     """
-    if url is None:
-        url = store_url(load({"config": config}, os.environ, Path.cwd()).settings.store)
-        click.echo(public_url(url), err=True)
-    url = store_url(url)
-    found = _run(read_info(url))
+    found = _run(read_info(_url_or_default(url, config)))
     _print_counts(
         found.counts
         | {
@@ -86,6 +83,35 @@ def info(url: str | None, config: str | None) -> None:
         }
         | found.connections
     )
+
+
+@command.command("allow-older", epilog="Example:  antiphon store allow-older 6")
+@click.argument("version", type=int)
+@click.argument("url", metavar="[URL]", required=False)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@options.store_config
+def allow_older_command(version: int, url: str | None, yes: bool, config: str | None) -> None:
+    """Let an older antiphon start on a store that this one has updated.
+
+    VERSION is the number that the older one names when it refuses the database: "this antiphon
+    knows versions up to VERSION". Needed only to go back; gateways of this version go on as
+    before.
+    """
+    url = _url_or_default(url, config)
+    found = _run(read_levels(url))
+    for what, count in found.ignored.items():
+        click.echo(f"An older antiphon ignores: {count:,} {what}", err=True)
+    if found.ignored and version < found.now and not yes:
+        click.confirm("Let it start all the same?", abort=True, err=True)
+    _run(allow_older(url, version))
+    click.echo(f"Gateways that know version {min(version, found.now)} may start.", err=True)
+
+
+def _url_or_default(url: str | None, config: str | None) -> str:
+    if url is None:
+        url = store_url(load({"config": config}, os.environ, Path.cwd()).settings.store)
+        click.echo(public_url(url), err=True)
+    return store_url(url)
 
 
 def _print_counts(counts: dict[str, int]) -> None:

@@ -360,6 +360,19 @@ class Place(Protocol):
         """Return the one number that answers a query."""
         ...
 
+    @property
+    def oldest_level(self) -> int:
+        """The oldest version of gateways that can work on these tables."""
+        ...
+
+    async def level(self) -> int:
+        """Return the version that a gateway must know to start on this database."""
+        ...
+
+    async def lower_level(self, level: int) -> None:
+        """Let gateways that know this version start. Only on a target that has not begun."""
+        ...
+
     async def size(self) -> int:
         """Return how many bytes the database takes."""
         ...

@@ -62,6 +62,7 @@ _MEMBERS: Final[dict[RetentionClass, tuple[str, ...]]] = {
         "removal_counts",
         "nodes",
         "antiphon_migrations",
+        "antiphon_additions",
     ),
 }
 TABLES: Final[dict[str, RetentionClass]] = {

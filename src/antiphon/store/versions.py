@@ -1,10 +1,25 @@
-"""What is wrong with the version of a database: the same errors for every kind of store."""
+"""Which versions of antiphon may use a database? The same answer for every kind of store.
+
+A database has a version, which is the number of migrations that were applied, and a level: the
+version that a gateway must know. A migration that older gateways need not know of leaves the
+level as it is, so that they may still start. Any other one raises it. `allow_older` of `downgrade`
+lowers it, if the operator wants that.
+"""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from antiphon.protocol.errors import StoreUnavailable
 
-__all__ = ["NewerDatabase", "OlderDatabase"]
+__all__ = ["NewerDatabase", "OlderDatabase", "Versions"]
+
+
+class Versions(NamedTuple):
+    """What a database has, and what a gateway must know."""
+
+    level: int
+    version: int
 
 
 class NewerDatabase(StoreUnavailable):

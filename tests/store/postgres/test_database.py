@@ -123,6 +123,6 @@ async def test_a_migration_may_take_longer_than_a_caller_waits(
             with suppress(StoreUnavailable):
                 found = await database.ask(lambda connection: connection.fetchval("SELECT 1"))
     connection = await asyncpg.connect(url)
-    assert await connection.fetchval("SELECT count(*) FROM antiphon_migrations") == len(slow)
+    assert await connection.fetchval("SELECT max(number) FROM antiphon_migrations") == len(slow)
     await connection.close()
     await database.close()

@@ -10,8 +10,18 @@ import asyncpg
 import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.downgrade import LevelRefused, allow_older
 from antiphon.store.postgres import PostgresStore
-from antiphon.store.postgres.migrations import MIGRATIONS, TakenNames, migrate
+from antiphon.store.postgres.migrations import (
+    ADDITIONS,
+    MIGRATIONS,
+    OLDEST_LEVEL,
+    TakenNames,
+    check_version,
+    is_newest,
+    migrate,
+    read_level,
+)
 from antiphon.store.versions import NewerDatabase
 from tests.postgres import fresh_database
 from tests.store.samples import run_turn
@@ -35,7 +45,10 @@ async def connection(url: str) -> AsyncIterator[Any]:
 async def test_an_empty_database_becomes_ours(connection: Any) -> None:
     await migrate(connection)
     await migrate(connection)
-    rows = await connection.fetch("SELECT number FROM antiphon_migrations ORDER BY number")
+    rows = await connection.fetch(
+        "SELECT number FROM antiphon_migrations UNION ALL SELECT number FROM antiphon_additions"
+        " ORDER BY number"
+    )
     assert [number for (number,) in rows] == list(range(1, len(MIGRATIONS) + 1))
 
 
@@ -81,6 +94,38 @@ async def test_a_newer_database_is_refused_untouched(url: str, connection: Any) 
         await store.list_keys()
     await store.close()
     assert await connection.fetchval("SELECT count(*) FROM nodes") == 0
+
+
+async def test_a_database_with_more_additions_only_is_used(url: str, connection: Any) -> None:
+    await migrate(connection, LATER, {*ADDITIONS, len(LATER)})
+    store = PostgresStore(url)
+    assert await store.list_keys() == []
+    await store.close()
+    with pytest.raises(NewerDatabase):  # a copy would lack what was added
+        await check_version(connection)
+
+
+async def test_an_older_one_is_allowed_to_start_and_nothing_is_migrated_twice(
+    url: str, connection: Any
+) -> None:
+    await migrate(connection)
+    old = MIGRATIONS[:OLDEST_LEVEL]
+    with pytest.raises(NewerDatabase):
+        await is_newest(connection, old)
+    await allow_older(url, OLDEST_LEVEL)
+    assert await is_newest(connection, old)
+    await migrate(connection)
+    assert await read_level(connection) == OLDEST_LEVEL
+    with pytest.raises(LevelRefused, match=f"from {OLDEST_LEVEL} to {OLDEST_LEVEL}"):
+        await allow_older(url, OLDEST_LEVEL - 1)
+
+
+async def test_the_next_migration_refuses_older_ones_again(url: str, connection: Any) -> None:
+    await migrate(connection)
+    await allow_older(url, OLDEST_LEVEL)
+    await migrate(connection, LATER)
+    with pytest.raises(NewerDatabase):
+        await is_newest(connection)
 
 
 async def test_tables_of_another_program_are_left_alone(url: str, connection: Any) -> None:

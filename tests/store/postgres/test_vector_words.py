@@ -134,7 +134,34 @@ async def test_words_of_an_older_database_are_found(url: str, connection: Any) -
     found = await find_words(store, "rivers")
     assert places(found) == [("f0", 1), ("f1", 1), ("f0", 0), ("f1", 0)]
     assert places(await find_words(store, "f1")) == [("f1", 0)]
-    assert await connection.fetchval("SELECT to_regclass('vector_terms')") is None
+    await store.close()
+
+
+async def test_gateways_that_know_no_blocks_use_the_same_words(url: str, connection: Any) -> None:
+    await migrate(connection)
+    await connection.execute(
+        "INSERT INTO vector_stores VALUES (7, $1, 'vs_1', 1, 1, NULL, NULL, 0, 2, $2)",
+        OWNER,
+        store_body(vector_store()),
+    )
+    await _add_old_file(connection, first_part(7), "f0")
+    store = PostgresStore(url)
+    await index_file(store, "f5", "a waiting river")
+    assert places(await find_words(store, "rivers")) == [("f0", 1), ("f0", 0), ("f5", 0)]
+    rows = await connection.fetch(
+        "SELECT part, place, times, length FROM vector_terms,"
+        " unnest(places, counts, lengths) AS found (place, times, length)"
+        " WHERE store = 7 AND term = 'river' ORDER BY part, place"
+    )
+    other = await connection.fetchval("SELECT part FROM vector_files WHERE file = 'f5'")
+    assert [tuple(row) for row in rows] == [
+        (first_part(7), 0, 1, 2),
+        (first_part(7), 1, 2, 2),
+        (other, 0, 1, 2),
+    ]
+    for part in (first_part(7), other):
+        await connection.execute("DELETE FROM vector_terms WHERE part = $1", part)
+    assert await _terms(connection) == set()
     await store.close()
 
 

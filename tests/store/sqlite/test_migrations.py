@@ -13,8 +13,17 @@ from antiphon.protocol.errors import StoreUnavailable
 from antiphon.protocol.response import Response
 from antiphon.store import SqliteStore
 from antiphon.store.base import Batch, KeyRecord
+from antiphon.store.downgrade import LevelRefused, allow_older
 from antiphon.store.encoding import compress_log
-from antiphon.store.sqlite.migrations import MIGRATIONS, STORE, ForeignDatabase, migrate
+from antiphon.store.sqlite.migrations import (
+    MIGRATIONS,
+    OLDEST_LEVEL,
+    STORE,
+    ForeignDatabase,
+    check_version,
+    is_newest,
+    migrate,
+)
 from antiphon.store.versions import NewerDatabase
 from tests.store.samples import OWNER, ids, run_turn
 
@@ -239,6 +248,37 @@ def test_a_newer_version_is_refused(connection: sqlite3.Connection) -> None:
     with pytest.raises(NewerDatabase, match="upgrade antiphon") as caught:
         migrate(connection)
     assert (caught.value.version, caught.value.known) == (len(MIGRATIONS) + 1, len(MIGRATIONS))
+
+
+async def test_a_database_with_more_additions_only_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate(connection, NEXT_STORE._replace(additions={len(MIGRATIONS) + 1}))
+        store = SqliteStore(path)
+        ended = await run_turn(store, "r1")
+        assert await store.get(OWNER, "r1") == ended
+        await store.close()
+        with pytest.raises(NewerDatabase):  # a copy would lack what was added
+            check_version(connection)
+
+
+async def test_an_older_one_is_allowed_to_start_and_nothing_is_migrated_twice(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.db"
+    old = STORE._replace(migrations=MIGRATIONS[:OLDEST_LEVEL])
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        migrate(connection)
+        with pytest.raises(NewerDatabase):
+            is_newest(connection, old)
+        await allow_older(f"sqlite:{path}", OLDEST_LEVEL)
+        assert is_newest(connection, old)
+        migrate(connection)
+        assert version(connection) == OLDEST_LEVEL
+        with pytest.raises(LevelRefused, match=f"from {OLDEST_LEVEL} to {OLDEST_LEVEL}"):
+            await allow_older(f"sqlite:{path}", OLDEST_LEVEL - 1)
+        migrate(connection, NEXT_STORE)
+        assert version(connection) == len(MIGRATIONS) + 1
 
 
 def test_a_database_of_another_program_is_refused(connection: sqlite3.Connection) -> None:

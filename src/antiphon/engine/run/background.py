@@ -49,6 +49,7 @@ class Background:
         self._most = at_once + waiting
         self._room = FairQueue(at_once)
         self._tasks: dict[tuple[str, str], tuple[asyncio.Task[None], Turn]] = {}
+        self._submitting: set[asyncio.Task[Response]] = set()
         self._owners: dict[str, int] = {}
         """How many turns of each owner run, wait, or are about to be submitted."""
         self.is_closed = False
@@ -89,7 +90,10 @@ class Background:
 
         `request` is what `recovery` needs to run it elsewhere.
         """
-        return await asyncio.shield(self._queue(turn, request))  # also if its caller leaves
+        task = asyncio.create_task(self._queue(turn, request))
+        self._submitting.add(task)
+        task.add_done_callback(self._submitting.discard)
+        return await asyncio.shield(task)  # also if its caller leaves
 
     def take_over(self, turn: Turn) -> None:
         """Run a turn that another process had queued."""
@@ -129,6 +133,8 @@ class Background:
     async def drain(self, seconds: float) -> None:
         """Let running turns end, up to a limit; those that still wait are left to others."""
         self.is_closed = True
+        if self._submitting:
+            await asyncio.wait(self._submitting, timeout=seconds)
         for task, turn in list(self._tasks.values()):
             if not turn.is_running:
                 task.cancel()
@@ -143,7 +149,10 @@ class Background:
 
     async def _queue(self, turn: Turn, request: bytes) -> Response:
         response = await turn.queue(request)
-        self._start(turn)
+        if self.is_closed:
+            turn.hold.release()  # durable: the process that claims the turn runs it
+        else:
+            self._start(turn)
         return response
 
     def _start(self, turn: Turn) -> None:

@@ -12,7 +12,13 @@ from typing import Any, Final
 from antiphon.store.copy_tables import TABLES, Row, Table
 from antiphon.store.postgres.database import CONNECTIONS, Connection, connect
 from antiphon.store.postgres.log_partitions import cover
-from antiphon.store.postgres.migrations import check_version, migrate
+from antiphon.store.postgres.migrations import (
+    OLDEST_LEVEL,
+    check_version,
+    lower_level,
+    migrate,
+    read_level,
+)
 from antiphon.store.postgres.vector_blocks import fold_here
 from antiphon.store.postgres.vector_words import add_words
 from antiphon.store.vector_rows import PART_BITS, part_of
@@ -80,6 +86,16 @@ class PostgresPlace:
 
     async def number(self, question: str, *values: object) -> int:
         return int(await self._connection.fetchval(question, *values))
+
+    @property
+    def oldest_level(self) -> int:
+        return OLDEST_LEVEL
+
+    async def level(self) -> int:
+        return await read_level(self._connection)
+
+    async def lower_level(self, level: int) -> None:
+        await lower_level(self._connection, level)
 
     async def size(self) -> int:
         """Return how many bytes our tables take, with their indexes."""

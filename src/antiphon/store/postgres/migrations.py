@@ -2,7 +2,8 @@
 
 Migrations are numbered from 1 and never edited once released; the table `antiphon_migrations`
 lists those that were applied. All missing ones run in one transaction, one process at a time. A
-database of a newer antiphon is refused untouched.
+database of a newer antiphon is refused untouched, if it has more than additions (see `versions`):
+these have a table of their own.
 
 The tables are those of SQLite (see `migrations`), column by column, so that `copy` moves rows
 as they are. Ids of items are bytes: clients make them, and text here cannot hold every
@@ -13,7 +14,8 @@ often something was removed. `log` is partitioned (see `log_partitions`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import asyncpg
@@ -21,13 +23,35 @@ import asyncpg
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.postgres.ledger_migrations import LEDGER_TABLES
 from antiphon.store.postgres.log_migrations import LOG_PARTITIONS
-from antiphon.store.postgres.vector_migrations import VECTOR_BLOCKS, VECTOR_TABLES
-from antiphon.store.versions import NewerDatabase, OlderDatabase
+from antiphon.store.postgres.vector_migrations import (
+    VECTOR_BLOCKS,
+    VECTOR_TABLES,
+    VECTOR_TERMS,
+)
+from antiphon.store.versions import NewerDatabase, OlderDatabase, Versions
 
-__all__ = ["MIGRATIONS", "TakenNames", "check_version", "is_newest", "migrate"]
+__all__ = [
+    "ADDITIONS",
+    "MIGRATIONS",
+    "OLDEST_LEVEL",
+    "TakenNames",
+    "check_version",
+    "is_newest",
+    "lower_level",
+    "migrate",
+    "read_level",
+]
 
 # Any number that no other program locks in the same database.
 _LOCK: Final = int.from_bytes(b"antiphon")
+OLDEST_LEVEL: Final = 6
+"""The oldest version of gateways that can work on these tables."""
+_LEVEL: Final = "antiphon_migrations"
+_ADDED: Final = "antiphon_additions"
+_LOWER: Final = """
+    WITH later AS (DELETE FROM antiphon_migrations WHERE number > $1 RETURNING *)
+    INSERT INTO antiphon_additions SELECT * FROM later
+"""
 
 Migration = tuple[str, ...]
 
@@ -355,7 +379,10 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     VECTOR_BLOCKS,
     LEDGER_TABLES,
     LOG_PARTITIONS,
+    VECTOR_TERMS,
 )
+ADDITIONS: Final = frozenset({11})
+"""Migrations after which gateways that do not know them may still start (see `versions`)."""
 
 
 class TakenNames(StoreUnavailable):
@@ -371,6 +398,7 @@ class TakenNames(StoreUnavailable):
 async def migrate(
     connection: Any,  # Any: asyncpg has no types of its own
     migrations: Sequence[Migration] = MIGRATIONS,
+    additions: Collection[int] = ADDITIONS,
 ) -> None:
     """Bring the database to the newest version, or raise and leave it as it is.
 
@@ -378,33 +406,58 @@ async def migrate(
     """
     if await is_newest(connection, migrations):
         return
-    async with connection.transaction():
-        await connection.execute("SET LOCAL statement_timeout = 0", timeout=None)
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=None)
-        await connection.execute(
-            "CREATE TABLE IF NOT EXISTS antiphon_migrations ("
-            " number BIGINT PRIMARY KEY, applied_at TIMESTAMPTZ NOT NULL DEFAULT now())"
-        )
-        version = await _version(connection, len(migrations))
+    async with _locked(connection):
+        for table in (_LEVEL, _ADDED):
+            await connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {table} ("
+                " number BIGINT PRIMARY KEY, applied_at TIMESTAMPTZ NOT NULL DEFAULT now())"
+            )
+        version = (await _versions(connection, len(migrations))).version
         for number, migration in enumerate(migrations[version:], version + 1):
             for statement in migration:
                 await _apply(connection, statement)
-            await connection.execute("INSERT INTO antiphon_migrations (number) VALUES ($1)", number)
+            table = _ADDED if number in additions else _LEVEL
+            await connection.execute(f"INSERT INTO {table} (number) VALUES ($1)", number)  # noqa: S608 # constants
+
+
+async def lower_level(connection: Any, level: int) -> None:  # Any: asyncpg has no types
+    """Let gateways that know migrations up to `level` start on this database."""
+    async with _locked(connection):
+        await connection.execute(_LOWER, level)
 
 
 async def check_version(connection: Any) -> None:  # Any: asyncpg has no types of its own
-    """Raise if the database is not of the newest version. It is left as it is."""
-    version = await _version(connection, len(MIGRATIONS))
-    if version < len(MIGRATIONS):
-        raise OlderDatabase(version, len(MIGRATIONS))
+    """Raise if the database is not of exactly the newest version. It is left as it is."""
+    known = len(MIGRATIONS)
+    version = (await _versions(connection, known)).version
+    if version < known:
+        raise OlderDatabase(version, known)
+    if version > known:
+        raise NewerDatabase(version, known)
 
 
 async def is_newest(
     connection: Any,  # Any: asyncpg has no types of its own
     migrations: Sequence[Migration] = MIGRATIONS,
 ) -> bool:
-    """Return whether there is nothing to migrate. Raise NewerDatabase for a newer version."""
-    return await _version(connection, len(migrations)) == len(migrations)
+    """Return whether there is nothing to migrate.
+
+    Raise NewerDatabase for a version that this antiphon must not use.
+    """
+    return (await _versions(connection, len(migrations))).version >= len(migrations)
+
+
+async def read_level(connection: Any) -> int:  # Any: asyncpg has no types of its own
+    """Return the version that a gateway must know to use this database."""
+    return (await _versions(connection, len(MIGRATIONS))).level
+
+
+@asynccontextmanager
+async def _locked(connection: Any) -> AsyncIterator[None]:
+    async with connection.transaction():
+        await connection.execute("SET LOCAL statement_timeout = 0", timeout=None)
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=None)
+        yield
 
 
 async def _apply(connection: Any, statement: str) -> None:
@@ -414,11 +467,14 @@ async def _apply(connection: Any, statement: str) -> None:
         raise TakenNames from error
 
 
-async def _version(connection: Any, known: int) -> int:
-    is_new = await connection.fetchval("SELECT to_regclass('antiphon_migrations') IS NULL")
-    if is_new:
+async def _versions(connection: Any, known: int) -> Versions:
+    level, added = [await _last(connection, table) for table in (_LEVEL, _ADDED)]
+    if level > known:
+        raise NewerDatabase(level, known)
+    return Versions(level, max(level, added))
+
+
+async def _last(connection: Any, table: str) -> int:
+    if await connection.fetchval(f"SELECT to_regclass('{table}') IS NULL"):
         return 0
-    version = await connection.fetchval("SELECT coalesce(max(number), 0) FROM antiphon_migrations")
-    if version > known:
-        raise NewerDatabase(version, known)
-    return int(version)
+    return int(await connection.fetchval(f"SELECT coalesce(max(number), 0) FROM {table}"))  # noqa: S608 # a constant

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["VECTOR_BLOCKS", "VECTOR_TABLES"]
+__all__ = ["VECTOR_BLOCKS", "VECTOR_TABLES", "VECTOR_TERMS"]
 
 VECTOR_TABLES: Final = (
     """CREATE TABLE vector_stores (
@@ -133,4 +133,54 @@ VECTOR_BLOCKS: Final = (
     "CREATE INDEX vector_waiting_by_part ON vector_waiting (part)",
     # See `vector_dense`, which is made where the extension can be used.
     "CREATE TABLE vector_loaded (part BIGINT PRIMARY KEY, version BIGINT NOT NULL)",
+)
+
+# Gateways that know nothing of blocks read, write and delete the words of a part under the old
+# name. `store << 24` is the first part of a vector store (see `vector_rows`).
+VECTOR_TERMS: Final = (
+    """CREATE VIEW vector_terms AS
+    SELECT store, term, part, CAST(count(*) AS integer) AS chunks,
+        array_agg(CAST(posting >> 22 & 131071 AS integer)) AS places,
+        array_agg(CAST(posting >> 16 & 63 AS integer)) AS counts,
+        array_agg(CAST(posting & 65535 AS integer)) AS lengths
+    FROM (
+        SELECT store, term, (store << 24) + (posting >> 39) AS part, posting
+        FROM vector_blocks, unnest(postings) AS posting
+        UNION ALL
+        SELECT store, term, part, posting
+        FROM vector_waiting, unnest(terms, postings) AS waiting (term, posting)) AS words
+    GROUP BY store, term, part""",
+    """CREATE FUNCTION antiphon_add_terms() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        EXECUTE format('INSERT INTO %I.vector_blocks
+            SELECT $1, $2, count(*), min(posting), max(posting), array_agg(posting ORDER BY posting)
+            FROM unnest($4, $5, $6) AS found (place, times, length),
+                LATERAL (SELECT (($3 & 16777215) << 39) + (place::bigint << 22)
+                    + (least(times, 63) << 16) + least(length, 65535) AS posting) AS made',
+            TG_TABLE_SCHEMA)
+            USING NEW.store, NEW.term, NEW.part, NEW.places, NEW.counts, NEW.lengths;
+        RETURN NEW;
+    END $$""",
+    """CREATE FUNCTION antiphon_remove_terms() RETURNS trigger LANGUAGE plpgsql AS $$
+    DECLARE low BIGINT := (OLD.part & 16777215) << 39;
+        high BIGINT := low + (1::bigint << 39) - 1;
+    BEGIN
+        EXECUTE format('UPDATE %1$I.vector_blocks SET chunks = cardinality(kept), postings = kept
+            FROM (SELECT blocks.ctid AS at, ARRAY(SELECT posting FROM unnest(blocks.postings)
+                    AS posting WHERE posting NOT BETWEEN $3 AND $4) AS kept
+                FROM %1$I.vector_blocks AS blocks
+                WHERE blocks.store = $1 AND blocks.term = $2 AND blocks.low <= $4
+                    AND blocks.high >= $3) AS touched
+            WHERE vector_blocks.ctid = at', TG_TABLE_SCHEMA)
+            USING OLD.store, OLD.term, low, high;
+        EXECUTE format('DELETE FROM %I.vector_blocks WHERE store = $1 AND term = $2
+            AND chunks = 0', TG_TABLE_SCHEMA) USING OLD.store, OLD.term;
+        EXECUTE format('DELETE FROM %I.vector_waiting WHERE part = $1', TG_TABLE_SCHEMA)
+            USING OLD.part;
+        RETURN OLD;
+    END $$""",
+    """CREATE TRIGGER vector_terms_added INSTEAD OF INSERT ON vector_terms
+    FOR EACH ROW EXECUTE FUNCTION antiphon_add_terms()""",
+    """CREATE TRIGGER vector_terms_removed INSTEAD OF DELETE ON vector_terms
+    FOR EACH ROW EXECUTE FUNCTION antiphon_remove_terms()""",
 )

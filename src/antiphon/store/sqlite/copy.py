@@ -11,6 +11,7 @@ from antiphon.store.sqlite.connection import connect
 from antiphon.store.sqlite.copy_files import FilesPlace
 from antiphon.store.sqlite.copy_rows import DatabaseRows, connect_reader, size_of
 from antiphon.store.sqlite.log import CLOSED
+from antiphon.store.sqlite.migrations import OLDEST_LEVEL, lower_level, read_level
 from antiphon.store.sqlite.presence import count_alive, is_alive
 from antiphon.store.sqlite.queue import WriteQueue
 
@@ -52,6 +53,16 @@ class SqlitePlace:
 
     async def number(self, question: str) -> int:
         return int(self._connection.execute(question).fetchone()[0])
+
+    @property
+    def oldest_level(self) -> int:
+        return OLDEST_LEVEL
+
+    async def level(self) -> int:
+        return read_level(self._connection)
+
+    async def lower_level(self, level: int) -> None:
+        lower_level(self._connection, level)
 
     async def size(self) -> int:
         """Return how many bytes the files of the store take, with their journals."""

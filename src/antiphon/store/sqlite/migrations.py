@@ -9,27 +9,34 @@ untouched.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.sqlite.ledger_migrations import LEDGER
-from antiphon.store.versions import NewerDatabase, OlderDatabase
+from antiphon.store.versions import NewerDatabase, OlderDatabase, Versions
 
 __all__ = [
     "APPLICATION_ID",
     "MIGRATIONS",
+    "OLDEST_LEVEL",
     "STORE",
     "ForeignDatabase",
     "Migration",
     "Schema",
     "check_version",
     "is_newest",
+    "lower_level",
     "migrate",
+    "read_level",
 ]
 
 # Written into the header of the file, so that it is recognised as ours.
 APPLICATION_ID: Final = int.from_bytes(b"anti")
+OLDEST_LEVEL: Final = 5
+"""The oldest version of gateways that can work on these tables."""
+
+_HAS_ADDITIONS: Final = "SELECT count(*) FROM sqlite_master WHERE name = 'antiphon_additions'"
 
 Migration = tuple[str, ...]
 
@@ -258,6 +265,8 @@ class Schema(NamedTuple):
 
     application_id: int
     migrations: Sequence[Migration]
+    additions: Collection[int] = frozenset()
+    """Migrations after which gateways that do not know them may still start (see `versions`)."""
 
 
 STORE: Final = Schema(APPLICATION_ID, MIGRATIONS)
@@ -276,16 +285,34 @@ def migrate(connection: sqlite3.Connection, schema: Schema = STORE) -> None:
 
     The connection must be in autocommit mode. Several processes may do this at once.
     """
-    migrations = schema.migrations
     if is_newest(connection, schema):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for migration in migrations[_version(connection, schema) :]:
+        level, version = _versions(connection, schema)
+        for number, migration in enumerate(schema.migrations[version:], version + 1):
             for statement in migration:
                 connection.execute(statement)
+            if number in schema.additions:
+                _add(connection, number)
+            else:
+                level = number
         connection.execute(f"PRAGMA application_id = {schema.application_id}")
-        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        connection.execute(f"PRAGMA user_version = {level}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def lower_level(connection: sqlite3.Connection, level: int, schema: Schema = STORE) -> None:
+    """Let gateways that know migrations up to `level` start on this database."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        now, _ = _versions(connection, schema)
+        for number in range(level + 1, now + 1):
+            _add(connection, number)
+        connection.execute(f"PRAGMA user_version = {min(level, now)}")
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
@@ -293,25 +320,43 @@ def migrate(connection: sqlite3.Connection, schema: Schema = STORE) -> None:
 
 
 def is_newest(connection: sqlite3.Connection, schema: Schema = STORE) -> bool:
-    """Return whether there is nothing to migrate. Raise for a database that is not ours."""
-    return _version(connection, schema) == len(schema.migrations)
+    """Return whether there is nothing to migrate.
+
+    Raise for a database that is not ours, or that this antiphon must not use.
+    """
+    return _versions(connection, schema).version >= len(schema.migrations)
 
 
 def check_version(connection: sqlite3.Connection, schema: Schema = STORE) -> None:
-    """Raise if the database is not of the newest version. It is left as it is."""
-    version, known = _version(connection, schema), len(schema.migrations)
+    """Raise if the database is not of exactly the newest version. It is left as it is."""
+    version, known = _versions(connection, schema).version, len(schema.migrations)
     if version < known:
         raise OlderDatabase(version, known)
+    if version > known:
+        raise NewerDatabase(version, known)
 
 
-def _version(connection: sqlite3.Connection, schema: Schema) -> int:
-    version = _number(connection, "PRAGMA user_version")
+def read_level(connection: sqlite3.Connection, schema: Schema = STORE) -> int:
+    """Return the version that a gateway must know to use this database."""
+    return _versions(connection, schema).level
+
+
+def _versions(connection: sqlite3.Connection, schema: Schema) -> Versions:
+    level = _number(connection, "PRAGMA user_version")
     is_empty = not _number(connection, "SELECT count(*) FROM sqlite_master")
     if not is_empty and _number(connection, "PRAGMA application_id") != schema.application_id:
         raise ForeignDatabase
-    if version > len(schema.migrations):
-        raise NewerDatabase(version, len(schema.migrations))
-    return version
+    if level > len(schema.migrations):
+        raise NewerDatabase(level, len(schema.migrations))
+    if not _number(connection, _HAS_ADDITIONS):
+        return Versions(level, level)
+    added = _number(connection, "SELECT coalesce(max(number), 0) FROM antiphon_additions")
+    return Versions(level, max(level, added))
+
+
+def _add(connection: sqlite3.Connection, number: int) -> None:
+    connection.execute("CREATE TABLE IF NOT EXISTS antiphon_additions (number INTEGER PRIMARY KEY)")
+    connection.execute("INSERT OR IGNORE INTO antiphon_additions VALUES (?)", (number,))
 
 
 def _number(connection: sqlite3.Connection, question: str) -> int:
