@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +124,21 @@ def test_what_a_dead_process_left_is_removed(tmp_path: Path) -> None:
     for folder in (mine, last):
         folder.remove()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_dead_process_left_running_is_killed(tmp_path: Path) -> None:
+    left, mine = make_folder(str(tmp_path)), make_folder(str(tmp_path))
+    waiting = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with (
+        subprocess.Popen([*waiting, str(left.path / "data")]) as orphan,
+        subprocess.Popen([*waiting, str(mine.path / "data")]) as own,
+    ):
+        os.close(left.lock)  # as the end of its process does
+        make_folder(str(tmp_path))
+
+        assert orphan.wait(60) == -signal.SIGKILL
+        assert own.poll() is None
+        own.kill()
 
 
 async def test_files_of_callers_come_and_go_while_the_interpreter_lives() -> None:

@@ -3,6 +3,10 @@
 A folder belongs to the process that holds the lock in it. The lock ends with the process, however
 that ends, so a folder whose lock is free was left by one that died: it is removed when the next
 folder is made beside it. All functions block: call them in a thread.
+
+Sandboxes die with their process. But if bubblewrap is killed in the moment between its two
+processes, the inner one waits for the outer one for ever, so it is looked for by the folder that
+it names, before that is removed.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +24,7 @@ __all__ = ["LockedFolder", "make_folder"]
 
 _PREFIX: Final = "antiphon-container-"
 _LOCK: Final = "lock"
+_DATA: Final = "data"
 
 
 class LockedFolder(NamedTuple):
@@ -42,9 +48,9 @@ def make_folder(place: str | None) -> LockedFolder:
     lock = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     fresh.rename(root / _LOCK)
-    for name in ("data", "skills"):
+    for name in (_DATA, "skills"):
         (root / name).mkdir()
-    (root / "data").chmod(0o777)  # the program may run as another user; the root is closed
+    (root / _DATA).chmod(0o777)  # the program may run as another user; the root is closed
     for other in root.parent.glob(f"{_PREFIX}*"):
         if other != root:
             _remove_if_left(other)
@@ -64,6 +70,16 @@ def _remove_if_left(root: Path) -> None:
     except OSError:
         return
     else:
+        _kill_left(root)
         shutil.rmtree(root, ignore_errors=True)
     finally:
         os.close(lock)
+
+
+def _kill_left(root: Path) -> None:
+    """Kill the processes that were started with this folder."""
+    data = os.fsencode(root / _DATA)
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or belongs to another user
+            if data in (process / "cmdline").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGKILL)
