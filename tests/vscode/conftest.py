@@ -99,6 +99,7 @@ async def studio(furnished: Studio, request: pytest.FixtureRequest) -> AsyncIter
     furnished.house.upstream.requests.clear()
     yield furnished
     furnished.tap.canned.clear()
+    furnished.tap.pages.clear()
     furnished.tap.play = lambda body: None
     if pictures := request.config.getoption("--pictures"):
         await furnished.editor.take_picture(Path(pictures) / f"{request.node.name}.png")

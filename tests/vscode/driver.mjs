@@ -139,6 +139,16 @@ const commands = {
     return shown;
   },
 
+  // Wait for a dialog with this text, and cancel it.
+  async asked({ text }) {
+    const find = (wanted) => [...document.querySelectorAll('.monaco-dialog-box')]
+      .find((one) => one.innerText.includes(wanted));
+    const dialog = await page.waitForFunction(find, { timeout: SOON }, text);
+    const shown = await dialog.evaluate((one) => one.innerText.replace(/\s+/g, ' ').trim());
+    await page.keyboard.press('Escape');
+    return shown;
+  },
+
   // Wait for a tab with this title.
   async tab({ title }) {
     const has = (wanted) => [...document.querySelectorAll('.tabs-container .tab')]

@@ -68,12 +68,16 @@ class Tap:
         """The answers to the next requests to /responses."""
         self.play: Callable[[dict[str, Any]], Canned | None] = lambda body: None
         """What to answer to a request to /responses, if the gateway is not to be asked."""
+        self.pages: dict[str, Canned] = {}
+        """What to answer to a GET, by its path, if the gateway is not to be asked."""
         self._gateway = gateway.removesuffix("/v1")
         self._session = session
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Pass one request on, and its answer back piece by piece."""
         body = await request.read()
+        if request.method == "GET" and (page := self.pages.get(request.path)):
+            return web.Response(status=page.status, body=page.body, content_type=page.mime)
         is_turn = request.method == "POST" and request.path.endswith("/responses")
         if is_turn:
             self.keys.append(request.headers.get("Authorization"))

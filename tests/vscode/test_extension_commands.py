@@ -11,6 +11,7 @@ import pytest_asyncio
 from antiphon.testing import Script
 from tests.clients.house import MODEL
 from tests.vscode.studio import KNOWN, SMALL, Studio
+from tests.vscode.tap import Canned
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -42,7 +43,16 @@ async def test_a_server_that_answers_is_described(studio: Studio) -> None:
     assert studio.tap.base_url in shown
 
 
+async def test_the_dashboard_of_the_server_is_opened(studio: Studio) -> None:
+    await studio.probe.order("run", command="antiphon.openDashboard", wait=False)
+
+    asked = await studio.editor.order("asked", text="external website")
+
+    assert f"{studio.tap.base_url.removesuffix('/v1')}/ui" in asked
+
+
 async def test_a_server_without_a_dashboard_says_so(studio: Studio) -> None:
+    studio.tap.pages["/ui"] = Canned(404, b"{}")
     await studio.probe.order("run", command="antiphon.openDashboard", wait=False)
 
     await studio.editor.order("notified", text="has no dashboard")
