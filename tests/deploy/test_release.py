@@ -120,7 +120,8 @@ def test_the_bill_of_materials_is_valid_and_names_what_is_locked(wheel: dict[str
 
 
 def test_the_sums_are_those_of_the_files(built: Path) -> None:
-    sums = dict(reversed(line.split()) for line in (built / "SHA256SUMS").read_text().splitlines())
+    lines = (built / "SHA256SUMS").read_text().splitlines()
+    sums = {name: digest for digest, name in (line.split() for line in lines)}
     files = {path for path in built.iterdir() if path.name != "SHA256SUMS"}
     assert sums == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
