@@ -16,7 +16,7 @@ from typing import Any, Final
 
 __all__ = ["on_files", "on_page_markdown"]
 
-_ROOT: Final = Path(__file__).resolve().parents[1]
+_ROOT: Final = Path(__file__).resolve().parents[2]
 _DOCS: Final = _ROOT / "docs"
 _LINK: Final = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)")
 _PICTURE: Final = re.compile(r"!\[([^\]]*)\]\(([^()\s]+)\)")
