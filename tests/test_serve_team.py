@@ -100,7 +100,7 @@ class Operator:
 
     def run(self, command: str) -> str:
         """Run what the script told the operator to run."""
-        return subprocess.run(
+        done = subprocess.run(
             ["sh", "-euc", command],
             cwd=self._tree,
             env=self._environment(),
@@ -109,7 +109,8 @@ class Operator:
             timeout=WATCHDOG_SECONDS,
             check=True,
             **self._user(),
-        ).stdout
+        )
+        return str(done.stdout)
 
     def _make_environment(self) -> None:
         commands = self._tree / ".venvs/serve/bin"

@@ -23,7 +23,7 @@ def _keys(runner: CliRunner, *arguments: str) -> Result:
 
 
 def test_a_key_is_shown_once_and_never_again(runner: CliRunner) -> None:
-    made = _keys(runner, "create", "--owner", "ada", "--name", "laptop", *_STORE)
+    made = _keys(runner, "create", "--project", "ada", "--name", "laptop", *_STORE)
     assert made.exit_code == 0
     key = made.stdout.strip()
     _, key_id, secret = key.split("_", 2)
@@ -75,7 +75,7 @@ def test_a_store_in_memory_is_refused(runner: CliRunner) -> None:
 
 
 def test_an_empty_owner_is_refused(runner: CliRunner) -> None:
-    assert _keys(runner, "create", "--owner", " ", *_STORE).exit_code == 2
+    assert _keys(runner, "create", "--project", " ", *_STORE).exit_code == 2
 
 
 def test_the_file_names_the_store(runner: CliRunner, tmp_path: Path) -> None:

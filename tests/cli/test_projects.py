@@ -51,7 +51,7 @@ def test_a_project_is_listed_with_its_keys_and_its_state(runner: CliRunner) -> N
     _run(runner, "projects", "create", "vault", "--never-store")
     for _ in range(2):
         _run(runner, "keys", "create", "--project", "lab")
-    _run(runner, "keys", "create", "--owner", "known-by-its-key")
+    _run(runner, "keys", "create", "--project", "known-by-its-key")
     rows = [row.split(maxsplit=4) for row in _run(runner, "projects", "list").stdout.splitlines()]
     found = {row[0]: row for row in rows}
     assert found["local"][1:3] == ["always", "0"]

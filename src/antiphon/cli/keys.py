@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from antiphon.accounts.principal import Role
+from antiphon.cli.deprecated import FLAGS, deprecated_flag
 from antiphon.cli.errors import CliError
 from antiphon.cli.store_use import DURATION, audit_record, date_of, store_options, with_store
 from antiphon.cli.terminal import columns
@@ -39,8 +40,6 @@ def command() -> None:
 )
 @click.option(
     "--project",
-    "--owner",
-    "project",
     metavar="ID",
     help="The project of the key; projects do not see each other's responses."
     "  [default: a new one]",
@@ -63,6 +62,7 @@ def command() -> None:
 @click.option(
     "--expires", type=DURATION, metavar="TIME", help="Such as 90d or 12h.  [default: never]"
 )
+@deprecated_flag(FLAGS[0])
 @store_options
 def create(
     project: str | None,
