@@ -146,13 +146,23 @@ class FakeSandbox:
             stderr=asyncio.subprocess.PIPE,
             cwd=self.folder,
         )
-        out, err = await process.communicate()
-        most = output_bytes or len(out)
-        for kind, data in (("stdout", out[:most]), ("stderr", err[:most])):
-            if data:
-                text = data.decode().replace(str(self.folder), "/mnt/data")
-                yield CellOutput(kind, text)  # type: ignore[arg-type]  # one of its words
-        yield ShellEnd(process.returncode, max(0, len(out) - most))
+        assert process.stdout is not None and process.stderr is not None
+        most, size = output_bytes or 1 << 20, 0
+        try:
+            while out := await process.stdout.read(1 << 16):
+                text = out[: max(0, most - size)].decode()
+                size += len(out)
+                yield CellOutput("stdout", text.replace(str(self.folder), "/mnt/data"))
+            if err := (await process.stderr.read())[:most]:
+                yield CellOutput("stderr", err.decode().replace(str(self.folder), "/mnt/data"))
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                self.is_alive = False
+                process.kill()
+        if "DIE" in command:
+            raise SandboxFailed("the sandbox has gone")
+        yield ShellEnd(process.returncode, max(0, size - most))
 
     async def close(self) -> None:
         self.is_alive = False

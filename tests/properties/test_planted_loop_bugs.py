@@ -357,10 +357,10 @@ LOOP_BUGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a call runs for ever": ("max(0.0, min(allowed, left))", "1e6"),
     "items are stored at any length": (
-        "cap_item(report.item, self._limits.stored_bytes)",
-        "report.item",
+        "cap_item(outcome.item, self._limits.stored_bytes)",
+        "outcome.item",
     ),
-    "an item is never closed": ("[ItemClosed(key, item, report.usage), *also]", "[*also]"),
+    "an item is never closed": ("[ItemClosed(key, report.item, report.usage), *also]", "[*also]"),
     "a call is not closed when it has its outcome": (
         "async with aclosing(_until(session.run(call, start), seconds)) as given:",
         "given = _until(session.run(call, start), seconds)\n            if True:",

@@ -14,6 +14,7 @@ from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.items import Item
 from antiphon.tools.base import (
     Decline,
+    Follow,
     HostedCall,
     HostedFunction,
     Outcome,
@@ -72,7 +73,7 @@ async def _begin(
 
 async def _steps(
     begun: tuple[ToolSession, HostedFunction], **arguments: Any
-) -> list[Progress | Outcome]:
+) -> list[Progress | Follow | Outcome]:
     session, function = begun
     said = msgspec.json.encode({"prompt": "a cat", **arguments}).decode()
     call = HostedCall(function=function, arguments=said, call_id="c")
@@ -85,7 +86,7 @@ async def _steps(
         return [session.fail(call, start, str(failure))]
 
 
-def _item(steps: Sequence[Progress | Outcome]) -> Item:
+def _item(steps: Sequence[Progress | Follow | Outcome]) -> Item:
     outcome = steps[-1]
     assert isinstance(outcome, Outcome)
     return outcome.item

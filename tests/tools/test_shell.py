@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from typing import Any
 
 import msgspec
 import pytest
+from openai import AsyncOpenAI
 
 from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.protocol.deltas import CallMade, Stopped, TextGrew
 from antiphon.protocol.events import event_type
 from antiphon.store.base import Skill, SkillVersion
+from antiphon.testing import judge_stream
 from antiphon.testing.gateway import Gateway, serve_gateway
 from antiphon.tools.base import ToolRunner
 from antiphon.tools.code_interpreter import CodeInterpreter
@@ -19,8 +22,9 @@ from antiphon.tools.containers.archives import pack
 from antiphon.tools.containers.service import ContainerService, ContainerWish
 from antiphon.tools.containers.settings import ShellSettings
 from antiphon.tools.shell import HostedShell
-from tests.asking import ask, ask_stream, request, terminal
+from tests.asking import ask, ask_stream, events_of, request, terminal
 from tests.containers import FakeEngine, make_service
+from tests.faults.house import PATIENCE
 
 STOP = Stopped("stop")
 AUTO: Any = {"type": "shell", "environment": {"type": "container_auto"}}
@@ -111,6 +115,75 @@ async def test_long_outputs_are_cut_to_what_the_model_asked_for() -> None:
     (one,) = output["output"]
     assert len(one["stdout"]) <= 100
     assert "characters left out" in one["stdout"]
+
+
+WAITS = "echo first; while [ ! -e go ]; do sleep 0.02; done; echo second"
+PRINTED = "response.shell_call_output_content"
+
+
+async def test_what_a_command_prints_is_streamed_while_it_runs() -> None:
+    backend = ScriptedBackend([commanding(WAITS, "echo third"), saying("Done.")])
+    fake = FakeEngine()
+    pieces: list[str] = []
+    async with (
+        asyncio.timeout(PATIENCE),
+        serving(backend, make_service(engine=fake)) as gateway,
+        AsyncOpenAI(base_url=gateway.base_url, api_key="x", max_retries=0) as client,
+        client.responses.stream(model="echo", input="go", tools=[AUTO]) as stream,
+    ):
+        event: Any  # the SDK's union has dozens of members
+        async for event in stream:
+            if event.type == f"{PRINTED}.delta":
+                pieces.append(f"{event.command_index}:{event.delta.stdout}")
+                (fake.started[-1] / "go").touch()  # the first command goes on only now
+        final = await stream.get_final_response()
+    assert pieces == ["0:first\n", "0:second\n", "1:third\n"]
+    call, output, _ = final.output
+    assert call.type == "shell_call" and call.status == "completed"
+    assert output.type == "shell_call_output"
+    assert [one.stdout for one in output.output] == ["first\nsecond\n", "third\n"]
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 100, 1000, 30000, 60000])
+async def test_a_stream_has_what_the_item_has_however_it_is_cut(length: int) -> None:
+    backend = ScriptedBackend(
+        [commanding("seq 1 8000; seq 1 90 >&2", max_output_length=length), saying("ok")]
+    )
+    async with serving(backend, make_service(), output_chars=60000) as gateway:
+        events = await ask_stream(gateway, tools=[AUTO])
+        replayed = await request(gateway, "GET", f"/responses/{terminal(events).id}?stream=true")
+    assert not judge_stream(events_of(replayed.body))
+    (output,) = terminal(events).output[1]["output"]
+    assert len(output["stdout"]) <= length
+
+
+@pytest.mark.parametrize("how", ["fails", "cancelled"])
+async def test_a_call_that_ends_in_the_middle_keeps_what_its_commands_printed(how: str) -> None:
+    last = "echo lost; DIE" if how == "fails" else WAITS
+    backend = ScriptedBackend([commanding("echo one", last, "echo never"), saying("ok")])
+    async with (
+        asyncio.timeout(PATIENCE),
+        serving(backend, make_service()) as gateway,
+        AsyncOpenAI(base_url=gateway.base_url, api_key="x", max_retries=0) as client,
+    ):
+        stream = await client.responses.create(
+            model="echo", input="go", tools=[AUTO], stream=True, background=True
+        )
+        event: Any  # the SDK's union has dozens of members
+        async for event in stream:
+            if event.type == "response.created":
+                name = event.response.id
+            is_second = event.type == f"{PRINTED}.delta" and event.command_index == 1
+            if is_second and how == "cancelled":
+                await client.responses.cancel(name)
+        stored = await request(gateway, "GET", f"/responses/{name}")
+        replayed = await request(gateway, "GET", f"/responses/{name}?stream=true")
+    assert not judge_stream(events_of(replayed.body))
+    call, output, *_ = stored.json["output"]
+    assert (call["status"], output["status"]) == ("completed", "incomplete")
+    assert [one["stdout"] for one in output["output"]] == ["one\n"]
+    if how == "fails":
+        assert "the sandbox has gone" in backend.plans[1].items[-1]["output"]
 
 
 async def test_a_sandbox_that_does_not_start_makes_an_incomplete_call() -> None:

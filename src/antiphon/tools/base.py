@@ -50,6 +50,7 @@ __all__ = [
     "Decision",
     "Decline",
     "Fee",
+    "Follow",
     "HostedCall",
     "HostedFunction",
     "Outcome",
@@ -225,6 +226,18 @@ class Progress(msgspec.Struct, frozen=True):
     fields: dict[str, Any] = {}
 
 
+class Follow(msgspec.Struct, frozen=True):
+    """The call is whole, and what it results in is an item of its own, which opens now.
+
+    What comes after this is of that item: its progress, and `Outcome.item`. It is stored as it
+    is, because it was streamed: its tool limits its size.
+    """
+
+    item: Item
+    """The call, in its last form."""
+    opens: Item
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a call: the final item, and what the model gets.
 
@@ -286,7 +299,7 @@ class ToolSession:
         """Return what becomes of a call. It must be quick, and start nothing."""
         raise NotImplementedError
 
-    def run(self, call: HostedCall, start: Start) -> AsyncIterator[Progress | Outcome]:
+    def run(self, call: HostedCall, start: Start) -> AsyncIterator[Progress | Follow | Outcome]:
         """Run a call that was decided to start. Yield its progress, and its outcome at the end.
 
         An asynchronous generator.
@@ -298,7 +311,10 @@ class ToolSession:
         raise NotImplementedError
 
     def fail(self, call: HostedCall, start: Start, why: str) -> Outcome:
-        """Return the outcome of a call that failed for this reason: an exception, or the time."""
+        """Return the outcome of a call that failed for this reason: an exception, or the time.
+
+        After a `Follow`, it is the end of the item that was opened.
+        """
         return Outcome(
             item={**start.item, "status": "failed"}, result=f"error: {why}", has_failed=True
         )

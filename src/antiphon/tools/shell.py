@@ -6,18 +6,20 @@ run one after the other in /mnt/data of the container. A call is two items:
 
     | item              | has                                                                    |
     |-------------------|------------------------------------------------------------------------|
-    | shell_call        | the commands, in progress while they run                               |
+    | shell_call        | the commands; it is done when they begin to run                        |
     | shell_call_output | for each command that ran: what it printed, and how it ended           |
 
-After a timeout the commands that are left are not run. A call whose sandbox cannot be used is
-incomplete and has no outcomes but the reason, as what was printed by no command. Skills of the
-environment are read-only folders of the sandbox, and the model is shown what they are for.
+What commands print is reported while they run, up to the place where a long output is cut in the
+middle; the rest comes when the command has ended. After a timeout the commands that are left are
+not run. A call whose sandbox cannot be used is incomplete and has no outcomes but the reason, as
+what was printed by no command. Skills of the environment are read-only folders of the sandbox, and
+the model is shown what they are for.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -27,6 +29,7 @@ from antiphon.protocol.items import Item
 from antiphon.tools.base import (
     Decision,
     Decline,
+    Follow,
     HostedCall,
     HostedFunction,
     Outcome,
@@ -53,6 +56,8 @@ _MAX_COMMAND: Final = 64 * 1024
 _AROUND_SECONDS: Final = 30.0
 _KILLED: Final = 137
 _NOT_RUN: Final = 126
+_PRINTED: Final = "response.shell_call_output_content"
+_MAX_NOTE: Final = 64  # characters of the note on what is left out
 _ABOUT: Final = (
     "Run shell commands in a Linux sandbox and get what they print. They run one after the other "
     "with /bin/sh in /mnt/data: files of the user are there, and files that you write there are "
@@ -117,6 +122,7 @@ class _Session(ToolSession):
         self._runner = runner
         self._container = container
         self._paths = runner.containers.paths_for(request.owner, request.response_id)
+        self._ended: dict[str, list[dict[str, Any]]] = {}  # outputs by call, once it runs
         self.patterns = [self._paths]
 
     async def prepare(self) -> AsyncIterator[HostedFunction]:
@@ -150,7 +156,9 @@ class _Session(ToolSession):
         most = self._runner.settings.seconds
         return min(most, action["timeout_ms"] / 1000) if action["timeout_ms"] else most
 
-    async def run(self, call: HostedCall, start: Start) -> AsyncIterator[Progress | Outcome]:
+    async def run(
+        self, call: HostedCall, start: Start
+    ) -> AsyncIterator[Progress | Follow | Outcome]:
         """Run the commands, and store the files that they made."""
         service, action = self._runner.containers, start.item["action"]
         length = min(
@@ -159,7 +167,14 @@ class _Session(ToolSession):
         )
         try:
             async with self._container.use() as workspace:
-                outputs = await _run_all(workspace, action, self._seconds(action), length)
+                outputs = self._ended[call.call_id] = []
+                yield Follow(
+                    {**start.item, "status": "completed"}, _output_item(start.item, [], "")
+                )
+                running = _run_all(workspace, action, self._seconds(action), length, outputs)
+                async with aclosing(running) as given:
+                    async for one in given:
+                        yield one
                 made = await workspace.collect(service.mint, service.now())
                 show_files(self._paths, workspace)
         except (NoRoom, SandboxFailed, NotFound) as error:
@@ -168,6 +183,10 @@ class _Session(ToolSession):
 
     def fail(self, call: HostedCall, start: Start, why: str) -> Outcome:
         """Return a call that did not come to its end, with the reason as its output."""
+        ended = self._ended.get(call.call_id)
+        if ended is not None:
+            item = _output_item(start.item, ended, "incomplete")
+            return Outcome(item=item, result=f"error: {why}", has_failed=True)
         output = {
             "stdout": "",
             "stderr": f"error: {why}",
@@ -179,41 +198,71 @@ class _Session(ToolSession):
 
 
 async def _run_all(
-    workspace: Workspace, action: Mapping[str, Any], seconds: float, length: int
-) -> list[dict[str, Any]]:
-    """Run commands one after the other; return the outputs of those that ran."""
-    outputs: list[dict[str, Any]] = []
+    workspace: Workspace,
+    action: Mapping[str, Any],
+    seconds: float,
+    length: int,
+    outputs: list[dict[str, Any]],
+) -> AsyncGenerator[Progress, None]:
+    """Run commands one after the other, and report what they print. Fill the outputs."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
-    for command in action["commands"]:
+    for index, command in enumerate(action["commands"]):
         left = deadline - loop.time()
         if left <= 0:
             break
-        output = await _run_one(workspace, command, left, length)
-        outputs.append(output)
-        if output["outcome"]["type"] == "timeout":
+        printed = _Printed(index, length)
+        async with aclosing(workspace.shell(command, left, length * 4)) as given:  # type: ignore[type-var]  # a generator
+            async for one in given:
+                if isinstance(one, ShellEnd):
+                    printed.end = one
+                elif progress := printed.grow(one.kind, one.text):
+                    yield progress
+        for progress in printed.finish():
+            yield progress
+        outputs.append(printed.output)
+        if printed.output["outcome"]["type"] == "timeout":
             break
-    return outputs
 
 
-async def _run_one(
-    workspace: Workspace, command: str, seconds: float, length: int
-) -> dict[str, Any]:
-    printed = {"stdout": "", "stderr": ""}
-    end = ShellEnd(None, why="exit")
-    async with aclosing(workspace.shell(command, seconds, length * 4)) as given:  # type: ignore[type-var]  # a generator
-        async for one in given:
-            if isinstance(one, ShellEnd):
-                end = one
-            elif one.kind in printed:
-                printed[one.kind] += one.text
-    cut = {name: _cut(text, length) for name, text in printed.items()}
-    if end.exit_code is None and end.why not in ("", "timeout"):
-        cut["stderr"] += f"\n[killed: {end.why}]"
-        return {**cut, "outcome": {"type": "exit", "exit_code": _KILLED}}
-    if end.exit_code is None:
-        return {**cut, "outcome": {"type": "timeout"}}
-    return {**cut, "outcome": {"type": "exit", "exit_code": end.exit_code}}
+class _Printed:
+    """What a command has printed, and how much of it was reported."""
+
+    def __init__(self, index: int, length: int) -> None:
+        self.end = ShellEnd(None, why="exit")
+        self.output: dict[str, Any] = {}
+        self._index = index
+        self._length = length
+        self._sure = max(0, length - _MAX_NOTE) // 2  # this beginning is never cut
+        self._texts = {"stdout": "", "stderr": ""}
+        self._shown = {"stdout": 0, "stderr": 0}
+
+    def grow(self, stream: str, text: str) -> Progress | None:
+        """Take a piece of output; return what can be reported of it now."""
+        if stream not in self._texts:
+            return None
+        self._texts[stream] += text
+        return self._show(stream, self._texts[stream][: self._sure])
+
+    def finish(self) -> list[Progress]:
+        """Make the output of the command; return the reports that are left."""
+        texts = {name: _cut(text, self._length) for name, text in self._texts.items()}
+        outcome: dict[str, Any] = {"type": "exit", "exit_code": self.end.exit_code}
+        if self.end.exit_code is None and self.end.why not in ("", "timeout"):
+            texts["stderr"] += f"\n[killed: {self.end.why}]"
+            outcome["exit_code"] = _KILLED
+        elif self.end.exit_code is None:
+            outcome = {"type": "timeout"}
+        self.output = {**texts, "outcome": outcome}
+        done = Progress(f"{_PRINTED}.done", {"command_index": self._index, "output": [self.output]})
+        rest = [self._show(name, text) for name, text in texts.items()]
+        return [*filter(None, rest), done]
+
+    def _show(self, stream: str, whole: str) -> Progress | None:
+        piece = whole[self._shown[stream] :]
+        self._shown[stream] += len(piece)
+        fields = {"command_index": self._index, "delta": {stream: piece}}
+        return Progress(f"{_PRINTED}.delta", fields) if piece else None
 
 
 def _cut(text: str, length: int) -> str:
@@ -231,8 +280,7 @@ def _outcome(item: Item, outputs: list[dict[str, Any]], made: Collected) -> Outc
     if missing:
         notes.append(f"[{missing} more commands were not run]")
     result = "\n".join([*notes, *describe_files(made)])
-    final = {**item, "status": "completed"}
-    return Outcome(item=final, result=result, also=[_output_item(item, outputs, "completed")])
+    return Outcome(item=_output_item(item, outputs, "completed"), result=result)
 
 
 def _pairs(item: Item, outputs: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:

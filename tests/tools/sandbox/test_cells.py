@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.tools.sandbox.base import SandboxFailed, SandboxLimits
+from antiphon.tools.sandbox.base import CellOutput, SandboxFailed, SandboxLimits
 from antiphon.tools.sandbox.box import RunningSandbox
 from tests.sandboxes import engine, opened, run, shell
 
@@ -163,6 +163,20 @@ async def test_shell_runs_beside_the_cells(sandbox: RunningSandbox) -> None:
 async def test_shell_has_a_deadline(sandbox: RunningSandbox) -> None:
     ran = await shell(sandbox, "echo on; sleep 600", 0.5)
     assert (ran.stdout, ran.exit.exit_code, ran.exit.why) == ("on\n", None, "timeout")
+
+
+async def test_output_of_a_command_comes_while_it_runs(
+    sandbox: RunningSandbox, tmp_path: Path
+) -> None:
+    """It ends only after a file has appeared, which is made when its first output has come."""
+    command = "echo on; while [ ! -e go ]; do sleep 0.05; done; echo off"
+    texts: list[str] = []
+    async with asyncio.timeout(120):
+        async for one in sandbox.shell(command, 100):
+            if isinstance(one, CellOutput):
+                texts.append(one.text)
+                (tmp_path / "go").touch()
+    assert texts == ["on\n", "off\n"]
 
 
 async def test_files_in_memory_are_shared_by_cells_and_shell(sandbox: RunningSandbox) -> None:

@@ -67,7 +67,7 @@ from antiphon.tools.base import (
     ToolLimits,
     ToolSession,
 )
-from antiphon.tools.results import cap_item, cap_result
+from antiphon.tools.results import cap_result
 
 __all__ = ["Hosted", "HostedSetup"]
 
@@ -348,8 +348,7 @@ class Hosted(Policy):
             match decision:
                 case Start():
                     outcome = next(outcomes)
-                    kept = cap_item(outcome.item, self._setup.limits.stored_bytes)
-                    answers.append(Answer([kept, *outcome.also]))
+                    answers.append(Answer([outcome.item, *outcome.also]))
                 case Ask():
                     answers.append(Answer(problem=_NEEDS_APPROVAL))
                 case Decline():

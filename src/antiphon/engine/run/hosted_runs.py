@@ -32,6 +32,7 @@ from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.token_counts import NO_TOKENS
 from antiphon.store.base.ledger import LineItem, Refused
 from antiphon.tools.base import (
+    Follow,
     HostedCall,
     Outcome,
     Progress,
@@ -56,7 +57,7 @@ _TEXTS: Final = {
 }
 _STAGED: Final = frozenset({"web_search_call", "file_search_call", "image_generation_call"})
 
-_Report = tuple[int, Progress | Outcome]
+_Report = tuple[int, Progress | Follow | Outcome]
 """Something that happened to a call, by its number."""
 
 CallNote = Callable[[str, str, float, str], None]
@@ -117,6 +118,7 @@ class HostedRuns:
         tasks: set[asyncio.Task[None]] = set()
         reports: asyncio.Queue[_Report] = asyncio.Queue(_MOST_WAITING)
         outcomes: dict[int, Outcome] = {}
+        followed: set[int] = set()
         try:
             while len(outcomes) < len(work):
                 room = self._limits.at_once - (len(keys) - len(outcomes))
@@ -128,8 +130,12 @@ class HostedRuns:
                 deltas: list[Delta] = []
                 for number, report in await _take_all(reports):
                     if isinstance(report, Outcome):
-                        outcomes[number] = report
+                        report = outcomes[number] = self._capped(report, number in followed)
                     deltas += self._deltas_of(keys[number], work[number].start, report)
+                    if isinstance(report, Follow):
+                        followed.add(number)
+                        keys[number] = self._new_key()
+                        deltas.append(ItemOpened(keys[number], report.opens))
                 await rounds.emit(deltas)
         finally:
             await _stop(tasks)
@@ -140,8 +146,7 @@ class HostedRuns:
         keys: list[str] = []
         deltas: list[Delta] = []
         for one in some:
-            self._opened += 1
-            keys.append(f"hosted-{self._opened}")
+            keys.append(self._new_key())
             deltas += [] if one.start.is_open else _opening(keys[-1], one.start.item)
         await rounds.emit(deltas)
         effective = [one for one in some if one.start.has_effects]
@@ -149,14 +154,27 @@ class HostedRuns:
             await self._intents.make_durable(effective, rounds)
         return keys
 
-    def _deltas_of(self, key: str, start: Start, report: Progress | Outcome) -> list[Delta]:
+    def _new_key(self) -> str:
+        self._opened += 1
+        return f"hosted-{self._opened}"
+
+    def _capped(self, outcome: Outcome, is_streamed: bool) -> Outcome:
+        if is_streamed:
+            return outcome
+        item = cap_item(outcome.item, self._limits.stored_bytes)
+        return msgspec.structs.replace(outcome, item=item)
+
+    def _deltas_of(
+        self, key: str, start: Start, report: Progress | Follow | Outcome
+    ) -> list[Delta]:
         if isinstance(report, Progress):
             return [ItemProgressed(key, report.event, report.fields)]
+        if isinstance(report, Follow):
+            return [ItemClosed(key, report.item)]
         also = map(ItemPassed, report.also)
         if start.is_open:
             return [*also]
-        item = cap_item(report.item, self._limits.stored_bytes)
-        return [ItemClosed(key, item, report.usage), *also]
+        return [ItemClosed(key, report.item, report.usage), *also]
 
     # One call.
 
@@ -250,8 +268,8 @@ async def _take_all(reports: asyncio.Queue[_Report]) -> list[_Report]:
 
 
 async def _until(
-    reports: AsyncIterator[Progress | Outcome], seconds: float
-) -> AsyncGenerator[Progress | Outcome, None]:
+    reports: AsyncIterator[Progress | Follow | Outcome], seconds: float
+) -> AsyncGenerator[Progress | Follow | Outcome, None]:
     """Yield the reports of a call. Raise _Timeout when it has run for so long by itself."""
     left = seconds
     loop = asyncio.get_running_loop()

@@ -138,7 +138,7 @@ class OpenItem:
         self._previews = 0
         self._commands = _commands_of(item) if self._form is _SHELL else []
         self._has_printed = False  # what the commands printed was emitted
-        self._outputs: list[Any] = []  # of another builder
+        self._outputs: list[Any] = []  # of commands that have ended
 
     def opening(self) -> Item:
         """Return the item as it opens, a new object."""
@@ -189,6 +189,8 @@ class OpenItem:
         if event in EVENT_CLASSES:
             raise self._invalid(f"{event} is no event of this type")
         self._has_printed = self._has_printed or family == _PRINTED
+        if event == f"{_PRINTED}.done":
+            self._outputs += copy_json(fields.get("output") or [])
         return [(event, copy_json(fields))]
 
     def close(self, item: Item) -> None:

@@ -55,10 +55,10 @@ def result_of(items: Sequence[Item]) -> ProgramResult | None:
             return _of_mcp(call)
         case "code_interpreter_call":
             return _of_code(call)
-    outputs = [one.get("output") for one in items[1:] if item_type(one) == "shell_call_output"]
-    if not outputs or not isinstance(outputs[0], list):
-        return None
-    return ProgramResult(outputs[0], is_error=items[1].get("status") != "completed")
+    for one in items:
+        if item_type(one) == "shell_call_output" and isinstance(one.get("output"), list):
+            return ProgramResult(one["output"], is_error=one.get("status") != "completed")
+    return None
 
 
 def _of_mcp(call: Item) -> ProgramResult | None:
