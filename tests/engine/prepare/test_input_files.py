@@ -381,7 +381,7 @@ async def test_a_text_is_parsed_once_for_all_turns(monkeypatch: pytest.MonkeyPat
     async with _desk() as desk:
         part = _data("a.docx", make_docx(["words"]))
         await desk.ask(part)
-        reader = desk.gateway.app.engine.input_files.texts._reader
+        reader = desk.gateway.app.engine.setup.input_files.texts._reader
         monkeypatch.setattr(reader, "read", None)
         await desk.ask(part)
         assert "words" in desk.sent[0]["text"]

@@ -89,6 +89,7 @@ class Webhooks:
         limits: Limits = _LIMITS,
     ) -> None:
         self._endpoints = tuple(endpoints)
+        self._is_changed = asyncio.Event()
         self._store = store
         self._now = now
         self._mint = mint
@@ -115,11 +116,23 @@ class Webhooks:
             if kind in endpoint.events
         ]
 
+    def use(self, endpoints: Sequence[Endpoint]) -> None:
+        """Notify these from now on. Endpoints that stay go on as they are."""
+        self._endpoints = tuple(endpoints)
+        self._is_changed.set()
+
     async def run(self) -> None:
         """Deliver until cancelled. What is under way then is tried again later, by anybody."""
+        served: dict[Endpoint, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as group:
-            for endpoint in self._endpoints:
-                group.create_task(self._serve(endpoint))
+            while True:
+                self._is_changed.clear()
+                for gone in served.keys() - set(self._endpoints):
+                    served.pop(gone).cancel()
+                for endpoint in self._endpoints:
+                    if endpoint not in served:
+                        served[endpoint] = group.create_task(self._serve(endpoint))
+                await self._is_changed.wait()
 
     async def close(self) -> None:
         """Let go of the connections."""
