@@ -20,7 +20,7 @@ from antiphon.store.open import NEEDS_DRIVER, is_postgres, servers_of
 from antiphon.store.sqlite import connection as sqlite_errors
 from antiphon.store.sqlite.copy import SqlitePlace
 
-__all__ = ["BadCopy", "CopyRefused", "Info", "Progress", "copy_store", "read_info"]
+__all__ = ["BadCopy", "CopyRefused", "Info", "Progress", "copy_store", "open_place", "read_info"]
 
 Progress = Callable[[str, int, int], None]
 """Receives the table, the number of its rows that were copied, and their total."""
@@ -66,13 +66,13 @@ async def copy_store(
     The source is only read: raise OlderDatabase if it is not up to date. Raise ValueError for a
     URL that cannot be used.
     """
-    async with _place(source, is_target=False) as giver:
+    async with open_place(source, is_target=False) as giver:
         if not while_running and (alive := await giver.count_alive()):
             raise CopyRefused(
                 f"a gateway runs on the source (its workers: {alive}): stop it first, or pass"
                 " --while-running to copy what there is now"
             )
-        async with _place(target, is_target=True) as taker:
+        async with open_place(target, is_target=True) as taker:
             return await _copy_all(giver, taker, progress)
 
 
@@ -81,7 +81,7 @@ async def read_info(url: str) -> Info:
 
     Raise OlderDatabase if it is not up to date, and ValueError if the URL cannot be used.
     """
-    async with _place(url, is_target=False) as place:
+    async with open_place(url, is_target=False) as place:
         await place.begin()
         return Info(
             {table.name: await place.count(table) for table in TABLES},
@@ -124,7 +124,7 @@ async def _copy(giver: Place, taker: Place, table: Table, progress: Progress) ->
     return digest
 
 
-def _place(url: str, *, is_target: bool) -> AbstractAsyncContextManager[Place]:
+def open_place(url: str, *, is_target: bool) -> AbstractAsyncContextManager[Place]:
     """Return a context that opens the place of a URL and closes it.
 
     Faults are raised as StoreUnavailable.

@@ -81,6 +81,9 @@ class PostgresPlace:
     async def number(self, question: str, *values: object) -> int:
         return int(await self._connection.fetchval(question, *values))
 
+    async def files_number(self, question: str) -> int:
+        return await self.number(question)
+
     async def size(self) -> int:
         """Return how many bytes our tables take, with their indexes."""
         return await self.number(_SIZE, [table.name for table in TABLES])

@@ -24,7 +24,7 @@ from antiphon.store.postgres.log_migrations import LOG_PARTITIONS
 from antiphon.store.postgres.vector_migrations import VECTOR_BLOCKS, VECTOR_TABLES
 from antiphon.store.versions import NewerDatabase, OlderDatabase
 
-__all__ = ["MIGRATIONS", "TakenNames", "check_version", "is_newest", "migrate"]
+__all__ = ["MIGRATIONS", "TakenNames", "check_version", "is_newest", "migrate", "version_of"]
 
 # Any number that no other program locks in the same database.
 _LOCK: Final = int.from_bytes(b"antiphon")
@@ -385,7 +385,7 @@ async def migrate(
             "CREATE TABLE IF NOT EXISTS antiphon_migrations ("
             " number BIGINT PRIMARY KEY, applied_at TIMESTAMPTZ NOT NULL DEFAULT now())"
         )
-        version = await _version(connection, len(migrations))
+        version = await version_of(connection, len(migrations))
         for number, migration in enumerate(migrations[version:], version + 1):
             for statement in migration:
                 await _apply(connection, statement)
@@ -394,7 +394,7 @@ async def migrate(
 
 async def check_version(connection: Any) -> None:  # Any: asyncpg has no types of its own
     """Raise if the database is not of the newest version. It is left as it is."""
-    version = await _version(connection, len(MIGRATIONS))
+    version = await version_of(connection, len(MIGRATIONS))
     if version < len(MIGRATIONS):
         raise OlderDatabase(version, len(MIGRATIONS))
 
@@ -404,7 +404,7 @@ async def is_newest(
     migrations: Sequence[Migration] = MIGRATIONS,
 ) -> bool:
     """Return whether there is nothing to migrate. Raise NewerDatabase for a newer version."""
-    return await _version(connection, len(migrations)) == len(migrations)
+    return await version_of(connection, len(migrations)) == len(migrations)
 
 
 async def _apply(connection: Any, statement: str) -> None:
@@ -414,7 +414,8 @@ async def _apply(connection: Any, statement: str) -> None:
         raise TakenNames from error
 
 
-async def _version(connection: Any, known: int) -> int:
+async def version_of(connection: Any, known: int) -> int:  # Any: asyncpg has no types of its own
+    """Return the version of a database, 0 for an empty one. Raise NewerDatabase."""
     is_new = await connection.fetchval("SELECT to_regclass('antiphon_migrations') IS NULL")
     if is_new:
         return 0

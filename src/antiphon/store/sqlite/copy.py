@@ -53,6 +53,9 @@ class SqlitePlace:
     async def number(self, question: str) -> int:
         return int(self._connection.execute(question).fetchone()[0])
 
+    async def files_number(self, question: str) -> int:
+        return self._files.number(question)
+
     async def size(self) -> int:
         """Return how many bytes the files of the store take, with their journals."""
         return size_of(self._path) + self._files.size()

@@ -26,6 +26,7 @@ __all__ = [
     "check_version",
     "is_newest",
     "migrate",
+    "version_of",
 ]
 
 # Written into the header of the file, so that it is recognised as ours.
@@ -281,7 +282,7 @@ def migrate(connection: sqlite3.Connection, schema: Schema = STORE) -> None:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for migration in migrations[_version(connection, schema) :]:
+        for migration in migrations[version_of(connection, schema) :]:
             for statement in migration:
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {schema.application_id}")
@@ -294,17 +295,18 @@ def migrate(connection: sqlite3.Connection, schema: Schema = STORE) -> None:
 
 def is_newest(connection: sqlite3.Connection, schema: Schema = STORE) -> bool:
     """Return whether there is nothing to migrate. Raise for a database that is not ours."""
-    return _version(connection, schema) == len(schema.migrations)
+    return version_of(connection, schema) == len(schema.migrations)
 
 
 def check_version(connection: sqlite3.Connection, schema: Schema = STORE) -> None:
     """Raise if the database is not of the newest version. It is left as it is."""
-    version, known = _version(connection, schema), len(schema.migrations)
+    version, known = version_of(connection, schema), len(schema.migrations)
     if version < known:
         raise OlderDatabase(version, known)
 
 
-def _version(connection: sqlite3.Connection, schema: Schema) -> int:
+def version_of(connection: sqlite3.Connection, schema: Schema = STORE) -> int:
+    """Return the version of a database. Raise for one that is not ours, or newer."""
     version = _number(connection, "PRAGMA user_version")
     is_empty = not _number(connection, "SELECT count(*) FROM sqlite_master")
     if not is_empty and _number(connection, "PRAGMA application_id") != schema.application_id:
