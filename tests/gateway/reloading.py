@@ -43,6 +43,10 @@ class Reloaded:
         assert begun.startswith("RELOADING=1\nMONOTONIC_USEC="), seen
         return status.removeprefix("STATUS=")
 
+    def wait_for(self, message: str) -> None:
+        """Wait until the service manager has got this message."""
+        self._manager.until(message)
+
     @property
     def log(self) -> str:
         """What it has logged."""
@@ -95,7 +99,8 @@ async def reloaded(
     try:
         await asyncio.to_thread(manager.until, "READY=1")
         yield Reloaded(served, path, manager)
-        assert await asyncio.to_thread(served.stop) == 0, served.errors.read_text()
+        if served.process.poll() is None:
+            assert await asyncio.to_thread(served.stop) == 0, served.errors.read_text()
     finally:
         if served.process.poll() is None:
             served.process.kill()

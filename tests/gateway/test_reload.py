@@ -120,6 +120,24 @@ async def test_new_turns_use_the_new_models_and_running_ones_end_with_theirs(
             await old.deserted()
 
 
+async def test_a_stop_after_a_reload_lets_turns_of_before_finish(tmp_path: Path) -> None:
+    held = Script(text="one two three four", faults=[Stall(after=2)])
+    async with (
+        ScriptedUpstream(held, models=["old"]) as old,
+        ScriptedUpstream(models=["new"]) as new,
+        reloaded(tmp_path, provider("a", old.base_url)) as gateway,
+    ):
+        streaming = asyncio.create_task(_stream(gateway, "old"))
+        await (await old.received()).stalled.wait()
+        await gateway.reload(provider("b", new.base_url))
+        stopping = asyncio.create_task(asyncio.to_thread(gateway.served.stop))
+        await asyncio.to_thread(gateway.wait_for, "STOPPING=1")
+        old.release()
+        events = await streaming
+        assert events[-1]["type"] == "response.completed"
+        assert await stopping == 0
+
+
 async def test_a_turn_between_two_requests_to_its_model_keeps_its_provider(tmp_path: Path) -> None:
     busy = Status(503, headers={"Retry-After": "1"})
     scripts = [Script(faults=[busy]), Script(text="the second try")]

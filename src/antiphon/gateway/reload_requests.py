@@ -42,7 +42,7 @@ async def reload_by_signal(
             manager.describe(status)
             manager.ready()
 
-    async with hangups(asked.set), _beside(work(), reloader):
+    async with hangups(asked.set), _beside(work()):
         yield
 
 
@@ -80,10 +80,8 @@ async def reload_by_parent(
 ) -> AsyncIterator[None]:
     """Do what the parent asks for inside this context."""
     messages: asyncio.Queue[Message] = asyncio.Queue()
-    async with (
-        line.listening(messages.put_nowait),
-        _beside(_obey(line, messages, reloader, metrics), reloader),
-    ):
+    work = _obey(line, messages, reloader, metrics)
+    async with line.listening(messages.put_nowait), _beside(work):
         yield
 
 
@@ -121,12 +119,11 @@ def _end(line: ParentLine, metrics: Metrics, *, is_applied: bool) -> str:
 
 
 @asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None], reloader: Reloader) -> AsyncIterator[None]:
-    """Do the work inside this context; on exit, close what reloads have left."""
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do the work inside this context."""
     task = asyncio.create_task(work)
     try:
         yield
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await reloader.close()

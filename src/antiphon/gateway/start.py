@@ -213,6 +213,7 @@ class _Process:
             by = reloading(reloader, app.metrics)
             await serve(app, self._sock, overseer, self._metrics_sock, tls, by)
         finally:
+            await reloader.close()
             if exporter is not None:
                 await asyncio.to_thread(exporter.close)
 
