@@ -29,6 +29,15 @@ def breaker(clock: Clock) -> Breaker:
     return Breaker(clock)
 
 
+def test_a_provider_that_is_replaced_starts_with_a_closed_breaker(breaker: Breaker) -> None:
+    for name in ("a/m", "ab/m"):
+        for _ in range(FAILURES_TO_OPEN):
+            breaker.note_failure(name, DOWN)
+    breaker.forget("a")
+    assert breaker.is_ready("a/m")
+    assert not breaker.is_ready("ab/m")
+
+
 def fail(breaker: Breaker, times: int = FAILURES_TO_OPEN, name: FaultName = "transport") -> None:
     for _ in range(times):
         breaker.note_failure("a/m", CLASSES[name])

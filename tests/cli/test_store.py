@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from antiphon.cli import main
-from antiphon.cli.store import _progress
+from antiphon.cli.store_use import show_progress
 from antiphon.store import SqliteStore, open_store
 from antiphon.store.base import Batch
 from antiphon.store.open import servers_of
@@ -222,7 +222,7 @@ def test_a_terminal_sees_how_far_it_is(
 ) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     for done in (0, 200, 300):
-        _progress("conversation_items", done, 300)
+        show_progress("conversation_items", done, 300)
     assert capsys.readouterr().err.replace("\x1b[K", "").split("\r")[1:] == [
         "conversation items: 0 of 300",
         "conversation items: 200 of 300",

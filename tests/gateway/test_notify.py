@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import sys
@@ -15,44 +14,14 @@ import pytest
 
 from antiphon.gateway.notify import ServiceManager
 from tests.cli.processes import WATCHDOG_SECONDS, serve
+from tests.gateway.managers import Manager
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there is no systemd")
 
 
-class _Manager:
-    """The socket of a service manager."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._sock.bind(str(path))
-        self._sock.settimeout(WATCHDOG_SECONDS)
-
-    def next(self) -> str:
-        """Wait for a message."""
-        return self._sock.recv(4096).decode()
-
-    def until(self, wanted: str) -> list[str]:
-        """Return the messages up to the one that is wanted."""
-        seen = [self.next()]
-        while not seen[-1].startswith(wanted):
-            seen.append(self.next())
-        return seen
-
-    def pending(self) -> list[str]:
-        """Return the messages that have arrived and were not read yet."""
-        seen = []
-        while select.select([self._sock], [], [], 0)[0]:
-            seen.append(self.next())
-        return seen
-
-    def close(self) -> None:
-        self._sock.close()
-
-
 @pytest.fixture
-def manager(tmp_path: Path) -> Iterator[_Manager]:
-    manager = _Manager(tmp_path / "notify")
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    manager = Manager(tmp_path / "notify")
     yield manager
     manager.close()
 
@@ -63,7 +32,7 @@ def test_without_a_manager_nothing_is_sent() -> None:
     assert alone.watchdog_seconds is None
 
 
-def test_programs_that_are_started_do_not_inherit_the_manager(manager: _Manager) -> None:
+def test_programs_that_are_started_do_not_inherit_the_manager(manager: Manager) -> None:
     environ = {"NOTIFY_SOCKET": str(manager.path), "WATCHDOG_USEC": "2000000", "PATH": "/bin"}
     service = ServiceManager(environ)
     assert environ == {"PATH": "/bin"}
@@ -72,7 +41,7 @@ def test_programs_that_are_started_do_not_inherit_the_manager(manager: _Manager)
     assert manager.next() == "WATCHDOG=1"
 
 
-def test_a_watchdog_of_another_process_is_not_ours(manager: _Manager) -> None:
+def test_a_watchdog_of_another_process_is_not_ours(manager: Manager) -> None:
     environ = {
         "NOTIFY_SOCKET": str(manager.path),
         "WATCHDOG_USEC": "2000000",
@@ -91,7 +60,7 @@ def test_an_abstract_socket_is_reached() -> None:
         assert sock.recv(100) == b"STOPPING=1"
 
 
-def test_a_reload_has_the_time_that_systemd_asks_for(manager: _Manager) -> None:
+def test_a_reload_has_the_time_that_systemd_asks_for(manager: Manager) -> None:
     ServiceManager({"NOTIFY_SOCKET": str(manager.path)}).reloading()
     first, _, second = manager.next().partition("\n")
     assert first == "RELOADING=1"
@@ -105,7 +74,7 @@ def test_a_manager_that_is_gone_is_logged(caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_gateway_reports_its_start_its_life_and_its_stop(
-    tmp_path: Path, manager: _Manager, workers: str
+    tmp_path: Path, manager: Manager, workers: str
 ) -> None:
     extra = {"NOTIFY_SOCKET": str(manager.path), "WATCHDOG_USEC": "400000"}
     with serve("--workers", workers, home=tmp_path, extra=extra) as served:
@@ -117,7 +86,7 @@ def test_a_gateway_reports_its_start_its_life_and_its_stop(
     assert set(stopped) <= {"WATCHDOG=1", "STOPPING=1"}
 
 
-def test_a_worker_that_is_stuck_ends_the_signs_of_life(tmp_path: Path, manager: _Manager) -> None:
+def test_a_worker_that_is_stuck_ends_the_signs_of_life(tmp_path: Path, manager: Manager) -> None:
     extra = {"NOTIFY_SOCKET": str(manager.path), "WATCHDOG_USEC": "1000000"}
     with serve("--workers", "2", home=tmp_path, extra=extra) as served:
         manager.until("READY=1")

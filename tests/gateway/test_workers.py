@@ -35,7 +35,22 @@ def work(index, line):
     os.write(1, f"{{index}} {{os.getpid()}}\\n".encode())
     {act}
 
-sys.exit(run_workers(2, work, ServiceManager(os.environ), drain_seconds={drain}))
+class Settings:
+    def read(self):
+        return "digest"
+
+    def adopt(self):
+        return "reloaded"
+
+sys.exit(
+    run_workers(
+        2,
+        work,
+        ServiceManager(os.environ),
+        drain_seconds=lambda: {drain},
+        settings=Settings(),
+    )
+)
 """
 _WAIT = "os.read(stopped, 1)"
 

@@ -407,8 +407,8 @@ async def test_roll_over_through_the_gateway(issuer: Issuer) -> None:
         issuer.keys = [public("RS256", "r1"), public("ES256", "e2")]
         # A gateway that has not seen the new key yet learns it from its list, an hour old at most.
         auth = gateway.app._auth
-        assert auth._issuers is not None
-        (keys,) = auth._issuers.key_sets.values()
+        assert auth.issuers is not None
+        (keys,) = auth.issuers.key_sets.values()
         keys._next_fetch = 0.0
         assert (await status_of(gateway, issuer.token("ES256", "e2")))[0] == 200
         assert (await status_of(gateway, issuer.token()))[0] == 200

@@ -279,9 +279,7 @@ async def test_a_file_that_is_only_read_is_left_at_its_version(tmp_path: Path) -
     before = dump(path)
     target = tmp_path / "b.db"
     for attempt in (read_info(f"sqlite:{path}"), copy(f"sqlite:{path}", f"sqlite:{target}")):
-        with pytest.raises(
-            OlderDatabase, match=r"has version 1 .* open it once with this antiphon"
-        ):
+        with pytest.raises(OlderDatabase, match=r"has version 1 .*`antiphon store migrate"):
             await attempt
     assert dump(path) == before
     with closing(sqlite3.connect(path)) as connection:

@@ -125,6 +125,13 @@ class Breaker:
         prefix = f"{provider}/"
         return [name for name in self._states if name.startswith(prefix) and self.is_open(name)]
 
+    def forget(self, provider: str) -> None:
+        """Forget the deployments of a provider: it is another one from now on."""
+        prefix = f"{provider}/"
+        self._states = {
+            name: state for name, state in self._states.items() if not name.startswith(prefix)
+        }
+
     def note_answer(self, deployment: str) -> None:
         """Close the breaker: the model has begun to answer.
 

@@ -45,7 +45,7 @@ _COMMANDS: Final = {
     "files": ("antiphon.cli.files", "Upload, list and delete files."),
     "vector-stores": ("antiphon.cli.vector_stores", "Make files searchable, and search them."),
     "config": ("antiphon.cli.config", "Make a configuration out of another one."),
-    "store": ("antiphon.cli.store", "Show what is in a store, or copy it."),
+    "store": ("antiphon.cli.store", "Show, copy, back up, check or upgrade a store."),
     "bench": ("antiphon.cli.bench.command", "Compare chat, stateless and stateful conversations."),
 }
 """The module of each command, and the line about it in the help."""

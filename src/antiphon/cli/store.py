@@ -1,19 +1,12 @@
-"""`antiphon store`: what is in a store, and moving it elsewhere."""
+"""`antiphon store`: what is in a store, and moving it elsewhere. See also `store_care`."""
 
 from __future__ import annotations
-
-import asyncio
-import os
-import sys
-from collections.abc import Coroutine
-from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
 from antiphon.cli import options
-from antiphon.gateway.config import load
-from antiphon.gateway.errors import BadSettings
+from antiphon.cli.store_care import backup, check, migrate, stats
+from antiphon.cli.store_use import named_store, run, show_progress
 from antiphon.gateway.places import store_url
 from antiphon.store.copy import copy_store, read_info
 from antiphon.store.downgrade import allow_older, read_levels
@@ -21,15 +14,13 @@ from antiphon.store.open import public_url
 
 __all__ = ["command"]
 
-_T = TypeVar("_T")
-
 
 @click.group(
     "store",
     epilog="Example:  antiphon store copy sqlite:antiphon.db postgresql://antiphon@db/antiphon",
 )
 def command() -> None:
-    """Show what is in the store of a gateway, or copy it to another place.
+    """Show what is in the store of a gateway; copy, back up, check or upgrade it.
 
     URLs are those of `antiphon serve --store`: sqlite:PATH, postgresql://USER@HOST/DATABASE, or
     env:NAME for the URL in an environment variable. Keep a password in PGPASSWORD or
@@ -56,7 +47,7 @@ def copy(source: str, target: str, while_running: bool) -> None:
     and gateways keep running.
     """
     source, target = store_url(source), store_url(target)
-    counts = _run(copy_store(source, target, _progress, while_running=while_running))
+    counts = run(copy_store(source, target, show_progress, while_running=while_running))
     _print_counts(counts)
     click.echo(
         f"Copied and checked: {sum(counts.values()):,} rows are in {public_url(target)}.", err=True
@@ -72,7 +63,7 @@ def info(url: str | None, config: str | None) -> None:
     Without a URL, this is the store that `antiphon serve` would use here: that of ANTIPHON_STORE,
     of the configuration file, or antiphon.db in the user's data directory.
     """
-    found = _run(read_info(_url_or_default(url, config)))
+    found = run(read_info(named_store(url, config)))
     _print_counts(
         found.counts
         | {
@@ -97,21 +88,14 @@ def allow_older_command(version: int, url: str | None, yes: bool, config: str | 
     knows versions up to VERSION". Needed only to go back; gateways of this version go on as
     before.
     """
-    url = _url_or_default(url, config)
-    found = _run(read_levels(url))
+    url = named_store(url, config)
+    found = run(read_levels(url))
     for what, count in found.ignored.items():
         click.echo(f"An older antiphon ignores: {count:,} {what}", err=True)
     if found.ignored and version < found.now and not yes:
         click.confirm("Let it start all the same?", abort=True, err=True)
-    _run(allow_older(url, version))
+    run(allow_older(url, version))
     click.echo(f"Gateways that know version {min(version, found.now)} may start.", err=True)
-
-
-def _url_or_default(url: str | None, config: str | None) -> str:
-    if url is None:
-        url = store_url(load({"config": config}, os.environ, Path.cwd()).settings.store)
-        click.echo(public_url(url), err=True)
-    return store_url(url)
 
 
 def _print_counts(counts: dict[str, int]) -> None:
@@ -119,17 +103,5 @@ def _print_counts(counts: dict[str, int]) -> None:
         click.echo(f"{name.replace('_', ' '):<20}{count:>12,}")
 
 
-def _run(work: Coroutine[Any, Any, _T]) -> _T:  # Any: what a coroutine is sent is nothing
-    try:
-        return asyncio.run(work)
-    except ValueError as error:
-        raise BadSettings(str(error)) from None
-
-
-def _progress(table: str, done: int, total: int) -> None:
-    """Show how far it is: on a terminal all the time, elsewhere once per table."""
-    name = table.replace("_", " ")
-    if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{name}: {done:,} of {total:,}", err=True, nl=done == total)
-    elif done == total:
-        click.echo(f"{name}: {done:,}", err=True)
+for _one in (backup, check, stats, migrate):
+    command.add_command(_one)

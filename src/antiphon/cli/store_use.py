@@ -1,4 +1,4 @@
-"""How do commands that change a gateway's administration reach its store?"""
+"""How do commands reach the store of a gateway?"""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import getpass
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
@@ -20,8 +21,19 @@ from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.places import store_url, using_store
 from antiphon.store import Store
 from antiphon.store.base import AuditRecord
+from antiphon.store.open import public_url
 
-__all__ = ["DURATION", "audit_record", "date_of", "key_labels", "store_options", "with_store"]
+__all__ = [
+    "DURATION",
+    "audit_record",
+    "date_of",
+    "key_labels",
+    "named_store",
+    "run",
+    "show_progress",
+    "store_options",
+    "with_store",
+]
 
 _T = TypeVar("_T")
 _UNITS: Final = {"m": 60, "h": 3600, "d": 86_400}
@@ -110,3 +122,28 @@ async def key_labels(opened: Store) -> dict[str, str]:
     """Return each key by its id: what people know it by, its name or its user, and the id."""
     keys = await opened.list_keys()
     return {key.id: f"{key.name or key.user or ''} {key.id}".lstrip() for key in keys}
+
+
+def named_store(url: str | None, config: str | None) -> str:
+    """Return the URL of the store that is meant; show it if it was not named."""
+    if url is None:
+        url = store_url(load({"config": config}, os.environ, Path.cwd()).settings.store)
+        click.echo(public_url(url), err=True)
+    return store_url(url)
+
+
+def run(work: Coroutine[Any, Any, _T]) -> _T:  # Any: what a coroutine is sent is nothing
+    """Return what this returns. A URL that cannot be used is a mistake in the settings."""
+    try:
+        return asyncio.run(work)
+    except ValueError as error:
+        raise BadSettings(str(error)) from None
+
+
+def show_progress(table: str, done: int, total: int) -> None:
+    """Show how far it is: on a terminal all the time, elsewhere once per table."""
+    name = table.replace("_", " ")
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{name}: {done:,} of {total:,}", err=True, nl=done == total)
+    elif done == total:
+        click.echo(f"{name}: {done:,}", err=True)

@@ -59,6 +59,7 @@ from antiphon.engine.run.rounds import Policy
 from antiphon.engine.run.turn import Carry, Turn, TurnInputs
 from antiphon.engine.run.turn_charges import NO_WATCHER, ChargeWatcher, TurnCharges
 from antiphon.engine.services import Clock, Notifier, Observer
+from antiphon.engine.setup import TurnSetup
 from antiphon.models.prices import Price
 from antiphon.plans.assess import Assessment, assess
 from antiphon.plans.capabilities import Capabilities
@@ -93,6 +94,7 @@ _SUSPEND_SECONDS: Final = 60
 class _Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """A request, and what is known of its turn before its context is."""
 
+    setup: TurnSetup
     request: CreateResponse
     principal: Principal
     route: Route
@@ -132,7 +134,8 @@ class _Admitted(msgspec.Struct, frozen=True, kw_only=True):
 class Engine:
     """Starts turns. One per server; holds what all turns share.
 
-    `now` is the time in seconds since the epoch, `mint` makes ids.
+    `now` is the time in seconds since the epoch, `mint` makes ids. `setup` is what new turns are
+    made with.
     """
 
     def __init__(
@@ -156,30 +159,44 @@ class Engine:
         note_call: CallNote = lambda kind, ending, seconds, name: None,
         watcher: ChargeWatcher = NO_WATCHER,
     ) -> None:
-        self.catalog = catalog
         self.store = store
         self.now = now
         self.mint = mint
-        self.reasoning_as: ReasoningAs = reasoning_as
         self.sealer = sealer
         self.observe = observe
         self._watcher = watcher
         self.notify = notify
-        self.context_limits = context_limits or ContextLimits()
+        self._note_call = note_call
         self.budget = Budget(memory_bytes)
         self.share = LoopShare()
         self.live = Live()
         self.threads = HistoryCache()
         self.pending_writes = PendingWrites(now)
-        self._prompts = prompts or {}
-        self.input_files = input_files
-        self.tools = HostedTools(tools, store, now, self.pending_writes.defer, note_call)
+        self.setup = TurnSetup(
+            catalog=catalog,
+            tools=self.host(tools),
+            input_files=input_files,
+            prompts=prompts or {},
+            reasoning_as=reasoning_as,
+            context_limits=context_limits or ContextLimits(),
+        )
         self._carried = CarriedStates(store.native_states, self.pending_writes.defer, now)
         self._no_early_begin_until = 0
         self.background = Background(
             store, self.live, at_once=background_turns, waiting=background_queue
         )
         self.recovery = Recovery(store, self.live, self, self.revive, self.background.take_over)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The models that new turns may ask."""
+        return self.setup.catalog
+
+    def host(self, registry: ToolRegistry) -> HostedTools:
+        """Return what begins the tools of this registry."""
+        return HostedTools(
+            registry, self.store, self.now, self.pending_writes.defer, self._note_call
+        )
 
     async def begin(
         self,
@@ -210,23 +227,25 @@ class Engine:
         The memory for the context and for a long output is added to `hold`, which the caller
         releases; `body_bytes` is the length of the request.
         """
+        setup = self.setup
         refuse_impossible(request)
         if principal.models is not None:
-            check_model(principal, request.model or await self.catalog.default_name())
-        route = await self.catalog.route(request.model)
+            check_model(principal, request.model or await setup.catalog.default_name())
+        route = await setup.catalog.route(request.model)
         model = request.model or route.name
         may_store = not principal.never_store
-        withheld = [] if may_store else forbid_storage(request, self.tools.registry.kinds)
+        withheld = [] if may_store else forbid_storage(request, setup.tools.registry.kinds)
         identity = response_id or self.mint("resp")
         return await self._make(
             _Admitted(
+                setup=setup,
                 request=request,
                 principal=principal,
                 route=route,
                 session=session,
                 run=run,
                 response=first_response(request, (), identity, model, self.now()),
-                size=self._size(request, hold, body_bytes),
+                size=_size(setup, request, hold, body_bytes),
                 form=_format_check(request),
                 is_strict=strict,
                 recall=recall,
@@ -238,9 +257,6 @@ class Engine:
                 withheld=withheld,
             )
         )
-
-    def _size(self, request: CreateResponse, hold: Hold, body_bytes: int) -> ContextSize:
-        return ContextSize(self.context_limits, hold, Size(len(request.items), body_bytes))
 
     def suspend_early_begin(self) -> None:
         """Store no beginnings in advance for a while: one had to be undone."""
@@ -262,18 +278,20 @@ class Engine:
         The turn holds its memory itself. If it cannot be made, the response is still queued and
         keeps its conversation.
         """
-        route = await self.catalog.route(request.model)
+        setup = self.setup
+        route = await setup.catalog.route(request.model)
         request.tools = reveal_secrets(request.tools, principal.owner, self.sealer)
         hold = self.budget.hold(principal.owner)
         try:
             return await self._make(
                 _Admitted(
+                    setup=setup,
                     request=request,
                     principal=principal,
                     route=route,
                     run=run,
                     response=msgspec.structs.replace(response, status="in_progress"),
-                    size=self._size(request, hold, body_bytes),
+                    size=_size(setup, request, hold, body_bytes),
                     form=_format_check(request),
                     is_strict=strict,
                     has_error_event=has_error_event,
@@ -307,7 +325,7 @@ class Engine:
 
     async def _make(self, admitted: _Admitted) -> Turn:
         """Return the turn of a request. If that fails, unlock the conversation it has locked."""
-        apply_prompt(admitted.request, self._prompts)
+        apply_prompt(admitted.request, admitted.setup.prompts)
         context = await self._load(admitted)
         log = self._turn_log(admitted, context)
         try:
@@ -339,7 +357,7 @@ class Engine:
         return ResponseBuilder(
             response,
             self.mint,
-            reasoning_as="summary" if wants_summary else self.reasoning_as,
+            reasoning_as="summary" if wants_summary else admitted.setup.reasoning_as,
             seal=self._seal(admitted),
             keep=self._keep(admitted),
             has_error_event=admitted.has_error_event,
@@ -354,10 +372,10 @@ class Engine:
         own = context.own if admitted.carries_state or keeper is not None else ()
         carried, unread = await self._carried.find(admitted.owner, own, of_all=keeper is not None)
         whole, items, unopened, assessment = await size.run(
-            self._assemble, request, admitted.owner, context, able, carried
+            self._assemble, admitted, context, able, carried
         )
         must_be_there = () if admitted.is_queued else context.own
-        items, unsent = await self.input_files.show(
+        items, unsent = await admitted.setup.input_files.show(
             admitted.owner, items, must_be_there, able, size
         )
         everything = load_hidden(assessment.toolbox)
@@ -432,7 +450,7 @@ class Engine:
 
     def _keeper_of_items(self, admitted: _Admitted) -> Sealer | None:
         """Return what seals the items of hosted tools; None if the request has none to keep."""
-        kinds = self.tools.registry.kinds
+        kinds = admitted.setup.tools.registry.kinds
         has_tools = any(tool.get("type") in kinds for tool in admitted.request.tools or ())
         comes_back = admitted.returns_items and (
             admitted.is_stored or conversation_of(admitted.request) is not None
@@ -453,16 +471,16 @@ class Engine:
         notes: list[str],
     ) -> HostedSetup | None:
         """Begin the tools that are run here, if the model is asked; add what is degraded."""
-        request, toolbox = admitted.request, assessment.toolbox
+        request, toolbox, tools = admitted.request, assessment.toolbox, admitted.setup.tools
         if request.only_compacts or request.generate is False:
             return None
-        self.tools.refuse_lost_approvals(toolbox, own)
+        tools.refuse_lost_approvals(toolbox, own)
         if not toolbox.declared:
             return None
         name = admitted.response.id
         sees = "image" in admitted.route.capabilities.parts
         is_kept = not admitted.returns_items and self._keeper_of_items(admitted) is not None
-        hosted = await self.tools.begin(
+        hosted = await tools.begin(
             request,
             admitted.owner,
             name,
@@ -478,8 +496,7 @@ class Engine:
 
     def _assemble(
         self,
-        request: CreateResponse,
-        owner: str,
+        admitted: _Admitted,
         context: Context,
         able: Capabilities,
         carried: Mapping[str, bytes],
@@ -488,14 +505,15 @@ class Engine:
 
         Runs in another thread if the context is large.
         """
+        owner = admitted.owner
         whole = context.join()
         known = self._put_back(whole, owner, carried) if carried else whole
         items, unopened = open_context(known, owner, self.sealer)
         refuse_orphans(items, context.own)
         can_seal = self.sealer is not None
-        registry = self.tools.registry
+        registry = admitted.setup.tools.registry
         assessment = assess(
-            request,
+            admitted.request,
             items,
             able,
             registry.kinds,
@@ -591,6 +609,10 @@ async def _refuse_degraded(notes: Sequence[str], hosted: HostedSetup | None) -> 
         if hosted is not None:
             await hosted.give_up()
         raise
+
+
+def _size(setup: TurnSetup, request: CreateResponse, hold: Hold, body_bytes: int) -> ContextSize:
+    return ContextSize(setup.context_limits, hold, Size(len(request.items), body_bytes))
 
 
 def _format_check(request: CreateResponse) -> FormatCheck | None:

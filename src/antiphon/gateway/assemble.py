@@ -23,6 +23,7 @@ from antiphon.engine.prepare.prompts import PromptTemplate
 from antiphon.engine.prepare.seal import open_sealer
 from antiphon.engine.run.hosted_runs import CallNote
 from antiphon.engine.run.turn_charges import ChargeWatcher, HeldCharge, TurnCharges
+from antiphon.engine.setup import TurnSetup
 from antiphon.protocol.codec import Dialect
 from antiphon.protocol.machines.builder import ReasoningAs
 from antiphon.protocol.response import Response
@@ -69,7 +70,15 @@ from antiphon.tools.documents.settings import DocumentSettings
 from antiphon.tools.index.file_index import FileIndex
 from antiphon.tools.registry import NO_TOOLS, ToolRegistry
 
-__all__ = ["ServerSettings", "make_app", "routes_of"]
+__all__ = [
+    "Parts",
+    "ServerSettings",
+    "make_app",
+    "open_input_files",
+    "open_issuers",
+    "routes_of",
+    "use_parts",
+]
 
 _RESOURCES: Final = (
     *(responses, compact, conversations, websocket, models, health),
@@ -125,7 +134,7 @@ async def make_app(
     `index` makes files searchable; without one they are searched by their words. Without
     `containers`, files of containers are served, and no program runs.
     """
-    metrics = Metrics(settings.board, ModelNames(catalog.counted_name))
+    metrics = Metrics(settings.board, ModelNames(lambda name: engine.catalog.counted_name(name)))
     metrics.sources += [partial(read_routing, catalog.board), partial(read_pulse, store.pulse)]
     mint = IdMint(settings.id_mark)
     webhooks = Webhooks(settings.webhooks, store, now=_now, mint=mint)
@@ -157,12 +166,8 @@ async def make_app(
         memory_bytes=limits.memory_bytes or default_memory(settings.workers),
         prompts=settings.prompts,
         tools=tools,
-        input_files=InputFiles(
-            store,
-            tools.documents or Documents(settings.documents),
-            settings.input_files,
-            now=_now,
-            id_prefix=f"file-{settings.id_mark}",
+        input_files=open_input_files(
+            store, settings, tools.documents or Documents(settings.documents)
         ),
         note_call=metrics.note_call if telemetry is None else _both_calls(metrics, telemetry),
         watcher=_watcher(metrics, telemetry, webhooks.alerts),
@@ -179,7 +184,7 @@ async def make_app(
             store,
             _now,
             require_keys=settings.require_keys,
-            issuers=Issuers(settings.issuers, store.projects) if settings.issuers else None,
+            issuers=open_issuers(store, settings),
         ),
         routes_of(settings.doors, has_ui=settings.ui),
         limits=limits,
@@ -196,6 +201,51 @@ async def make_app(
     )
 
 
+def open_input_files(store: Store, settings: ServerSettings, documents: Documents) -> InputFiles:
+    """Return what reads the files in requests."""
+    prefix = f"file-{settings.id_mark}"
+    return InputFiles(store, documents, settings.input_files, now=_now, id_prefix=prefix)
+
+
+def open_issuers(store: Store, settings: ServerSettings) -> Issuers | None:
+    """Return what checks the tokens of issuers, if there are any."""
+    return Issuers(settings.issuers, store.projects) if settings.issuers else None
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the settings decide and a reload replaces."""
+
+    settings: ServerSettings
+    catalog: Catalog
+    tools: ToolRegistry
+    input_files: InputFiles
+    issuers: Issuers | None
+
+
+def use_parts(app: App, parts: Parts) -> None:
+    """Let an application answer with other parts from now on. Turns keep those they have.
+
+    Nothing here can fail or wait. What was in use before is not closed.
+    """
+    settings, limits, engine = parts.settings, parts.settings.limits, app.engine
+    parts.catalog.take_over(engine.catalog)
+    engine.setup = TurnSetup(
+        catalog=parts.catalog,
+        tools=engine.host(parts.tools),
+        input_files=parts.input_files,
+        prompts=settings.prompts,
+        reasoning_as=settings.reasoning_as,
+        context_limits=ContextLimits(limits.context_items, limits.context_bytes),
+    )
+    engine.budget.total = limits.memory_bytes or default_memory(settings.workers)
+    app.webhooks.use(settings.webhooks)
+    app.use_issuers(parts.issuers)
+    app.use_limits(limits, settings.files)
+    app.origins = OriginPolicy(settings.allowed_origins, is_keyless=not settings.require_keys)
+    app.dialect, app.strict = settings.dialect, settings.strict
+    app.idempotency.reruns_background = settings.rerun_background
+
+
 def _both_calls(metrics: Metrics, telemetry: Recorder) -> CallNote:
     def note(kind: str, ending: str, seconds: float, name: str) -> None:
         metrics.note_call(kind, ending, seconds, name)
@@ -207,7 +257,7 @@ def _both_calls(metrics: Metrics, telemetry: Recorder) -> CallNote:
 def _watcher(metrics: Metrics, telemetry: Recorder | None, alerts: BudgetAlerts) -> ChargeWatcher:
     """Return what learns of every call of an upstream."""
     watcher: ChargeWatcher = metrics if telemetry is None else _BothWatch(metrics, telemetry)
-    return _AlertingWatch(watcher, alerts) if alerts.is_wanted else watcher
+    return _AlertingWatch(watcher, alerts)
 
 
 class _BothWatch:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 
 from antiphon.gateway.config import Settings
 from antiphon.gateway.errors import BadSettings, how_to_install
@@ -15,8 +16,16 @@ from antiphon.gateway.places import using_store
 from antiphon.server.issuers import has_library
 from antiphon.server.origin import ANY_ORIGIN, is_origin
 from antiphon.store.open import public_url
+from antiphon.telemetry.open import NotInstalled, open_recorder
 
-__all__ = ["check_issuers", "check_keyless", "check_origins", "check_workers", "has_valid_key"]
+__all__ = [
+    "check_issuers",
+    "check_keyless",
+    "check_origins",
+    "check_telemetry",
+    "check_workers",
+    "has_valid_key",
+]
 
 
 def check_origins(settings: Settings) -> None:
@@ -63,6 +72,15 @@ def check_issuers(settings: Settings) -> None:
                 raise BadSettings(
                     f"{where}: {url} must be an https URL (http only with allow_private = true)"
                 )
+
+
+def check_telemetry(settings: Settings, environ: Mapping[str, str]) -> None:
+    """Raise BadSettings if telemetry is switched on in the settings, and cannot be sent."""
+    try:
+        open_recorder(settings.telemetry, environ)
+    except NotInstalled as error:
+        if settings.telemetry.enabled:
+            raise BadSettings(str(error)) from None
 
 
 async def has_valid_key(store: str) -> bool:

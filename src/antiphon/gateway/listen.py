@@ -11,7 +11,7 @@ import ipaddress
 import socket
 import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -87,18 +87,22 @@ def bind(address: Address) -> socket.socket:
 @asynccontextmanager
 async def listening(
     handler: Any,  # Any: aiohttp's own alias for a handler
-    limits: ServerLimits,
+    limits_now: Callable[[], ServerLimits],
     sock: socket.socket,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[None]:
-    """Accept connections on the socket; on exit, close it and wait for requests a moment."""
-    server = GuardedServer(handler, limits)
+    """Accept connections on the socket; on exit, close it and wait for requests a moment.
+
+    `limits_now` returns the limits of a new connection. Three of them stay as they are when this
+    begins: `header_bytes`, `header_count` and `keep_alive_seconds`.
+    """
+    server = GuardedServer(handler, limits_now)
     listener = await asyncio.get_running_loop().create_server(
         server,
         sock=sock,
         backlog=_BACKLOG,
         ssl=tls,
-        ssl_handshake_timeout=limits.header_seconds if tls else None,
+        ssl_handshake_timeout=limits_now().header_seconds if tls else None,
         ssl_shutdown_timeout=_CLOSE_SECONDS if tls else None,
     )
     try:

@@ -25,6 +25,7 @@ from antiphon.gateway.address import EXAMPLE, read_base_url
 from antiphon.gateway.config import ProviderSettings, Settings
 from antiphon.gateway.errors import BadSettings, how_to_install
 from antiphon.gateway.places import data_directory
+from antiphon.routing.candidates import Board
 from antiphon.routing.catalog import Catalog
 from antiphon.routing.settings import BadRoute, check_routes
 from antiphon.transport.secret import Secret
@@ -143,16 +144,27 @@ def _build_server(source: Source, settings: Settings, breaker: Breaker) -> Backe
     )
 
 
-def build_catalog(settings: Settings, sources: Sequence[Source]) -> Catalog:
-    """Return the catalog of all sources, connected to nothing yet. Each process has its own."""
-    breaker = Breaker(time.monotonic)
-    backends = {source.name: build(source, settings, breaker) for source in sources}
+def build_catalog(
+    settings: Settings,
+    sources: Sequence[Source],
+    board: Board | None = None,
+    kept: Mapping[str, Backend] = {},
+) -> Catalog:
+    """Return the catalog of all sources, connected to nothing yet. Each process has its own.
+
+    One that is to replace another has its `board`, and the backends of it that stay: `kept`.
+    """
+    breaker = Breaker(time.monotonic) if board is None else board.breaker
+    backends = {
+        source.name: kept.get(source.name) or build(source, settings, breaker) for source in sources
+    }
     return Catalog(
         backends,
         time.monotonic,
         default_model=settings.default_model,
         models=settings.models,
         breaker=breaker,
+        board=board,
         routes=settings.routes,
         limits={
             source.name: limit for source in sources if (limit := source.provider.max_inflight)

@@ -15,7 +15,12 @@ import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    nullcontext,
+)
 from functools import partial
 from typing import Final, Protocol
 
@@ -54,19 +59,20 @@ async def running(
     """Answer on the socket and do the upkeep; on exit, end the turns and close the backends."""
     try:
         async with (
-            upkeep(app.engine, app.webhooks, app.limits),
+            upkeep(app.engine, app.webhooks, lambda: app.limits),
             app.index.running(),
-            listening(app.handle, app.limits, sock, tls),
+            listening(app.handle, lambda: app.limits, sock, tls),
         ):
             app.containers.begin_probe()
             yield
     finally:
         await app.close()
         await app.engine.background.drain(0.0)
-        await app.engine.catalog.close()
-        await app.engine.tools.registry.close()
+        setup = app.engine.setup
+        await setup.catalog.close()
+        await setup.tools.registry.close()
         await app.containers.close()
-        await app.engine.input_files.close()
+        await setup.input_files.close()
 
 
 async def serve(
@@ -75,10 +81,12 @@ async def serve(
     overseer: Overseer,
     metrics_sock: socket.socket | None = None,
     tls: ssl.SSLContext | None = None,
+    reloading: AbstractAsyncContextManager[None] | None = None,
 ) -> None:
     """Serve until a signal arrives, then drain and close everything.
 
-    On `metrics_sock` only the metrics are served, without a key.
+    On `metrics_sock` only the metrics are served, without a key. While turns may begin, the
+    settings can be reloaded: `reloading` is entered then.
     """
     stop = _StopSignals()
     try:
@@ -88,8 +96,9 @@ async def serve(
             _showing_life(overseer),
         ):
             _settle_interpreter()
-            overseer.ready()
-            await stop.asked.wait()
+            async with reloading or nullcontext():
+                overseer.ready()
+                await stop.asked.wait()
             overseer.stopping()
             draining = asyncio.create_task(app.drain())
             hurry = asyncio.create_task(stop.asked_twice.wait())
@@ -141,7 +150,7 @@ async def _serving_metrics(app: App, sock: socket.socket | None) -> AsyncIterato
     async with AsyncExitStack() as stack:
         if sock is not None:
             scrape = partial(health.answer_scrape, app)
-            await stack.enter_async_context(listening(scrape, app.limits, sock))
+            await stack.enter_async_context(listening(scrape, lambda: app.limits, sock))
         sharing = asyncio.create_task(_share_counts(app))
         try:
             yield

@@ -12,8 +12,9 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +22,27 @@ import msgspec
 
 from antiphon.gateway.assemble import ServerSettings, make_app
 from antiphon.gateway.banner import banner
-from antiphon.gateway.checks import (
-    check_issuers,
-    check_keyless,
-    check_origins,
-    check_workers,
-    has_valid_key,
-)
-from antiphon.gateway.config import Settings, load
-from antiphon.gateway.containers import open_containers
+from antiphon.gateway.checks import check_keyless, check_workers, has_valid_key
+from antiphon.gateway.config import Settings
+from antiphon.gateway.containers import container_runners, open_containers
 from antiphon.gateway.discover import model_names
 from antiphon.gateway.endpoints import read_endpoints
-from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.files import open_index
 from antiphon.gateway.listen import bind, metrics_url, resolve, ui_url, url_of
 from antiphon.gateway.log_lines import LineWriter, formatter_for
-from antiphon.gateway.mcp import read_directory
 from antiphon.gateway.notify import ServiceManager
 from antiphon.gateway.places import open_named_store, store_url
-from antiphon.gateway.providers import Source, build_catalog, file_of, is_on_hub, read_sources
+from antiphon.gateway.providers import build_catalog
+from antiphon.gateway.reading import Checked, FetchWeights, read_settings
+from antiphon.gateway.reload import Fixtures, Reloader, describe_change, describe_restart
+from antiphon.gateway.reload_requests import reload_by_parent, reload_by_signal
+from antiphon.gateway.reloadable import compare
 from antiphon.gateway.sealing import read_seal_keys
 from antiphon.gateway.serve import Overseer, serve
-from antiphon.gateway.tls import Certificates, read_certificate
+from antiphon.gateway.tls import Certificates
 from antiphon.gateway.tools import open_tools
 from antiphon.gateway.workers import run_workers
+from antiphon.server.metrics import Metrics
 from antiphon.server.metrics_board import MetricsBoard, board_directory
 from antiphon.store.open import public_url
 from antiphon.telemetry.open import NotInstalled, open_exporter, open_recorder
@@ -55,39 +53,28 @@ __all__ = ["start"]
 
 _log = logging.getLogger(__name__)
 
+Reloading = Callable[[Reloader, Metrics], AbstractAsyncContextManager[None]]
+"""Lets somebody ask for reloads."""
+
 
 def start(
     flags: Mapping[str, Any],
     *,
     show: Callable[[str], None],
     warn: Callable[[str], None],
-    fetch_weights: Callable[[str], object],
+    fetch_weights: FetchWeights,
 ) -> int:
     """Serve until a signal arrives; return the exit code. Raise BadSettings or Unavailable.
 
     `show` gets what was started, `warn` what is wrong although the gateway starts, and
     `fetch_weights` the name of a file on the hub that has to be downloaded first.
     """
-    settings, path = load(flags, os.environ, Path.cwd())
-    local = settings.local_model
-    if local and is_on_hub(local) and not file_of(local).exists():
-        fetch_weights(local)
-    sources = read_sources(settings, os.environ)
-    read_endpoints(settings, os.environ)  # only checked here
-    read_seal_keys(settings, os.environ)
-    read_directory(settings.mcp, os.environ)
-    read_certificate(settings)
-    address = resolve(settings.host, settings.port)
+    directory = Path.cwd()
+    checked = read_settings(flags, os.environ, directory, fetch_weights)
+    settings, address = checked.settings, checked.address
     store = store_url(settings.store)
-    settings = msgspec.structs.replace(
-        settings,
-        require_keys=settings.require_keys or not address.is_loopback,
-        ui=address.is_loopback if settings.ui is None else settings.ui,
-    )
     _log_to(logging.StreamHandler(), settings)
     check_workers(settings, store)
-    check_origins(settings)
-    check_issuers(settings)
     _recorder_of(settings)  # only checked here
     with bind(address) as sock, _metrics_socket(settings) as metrics_sock:
         if not asyncio.run(has_valid_key(store)) and not settings.auth.issuers:
@@ -96,15 +83,16 @@ def start(
             banner(
                 url_of(sock, is_secure=settings.tls_cert is not None),
                 store=public_url(store),
-                sources=[source.about for source in sources],
-                models=model_names(settings, sources, warn),
-                config=path,
+                sources=[source.about for source in checked.sources],
+                models=model_names(settings, checked.sources, warn),
+                config=checked.path,
                 needs_key=settings.require_keys,
                 ui=_ui_of(sock, settings),
                 metrics=None if metrics_sock is None else metrics_url(metrics_sock),
             )
         )
-        return _Process(settings, store, sources, sock, metrics_sock).run()
+        read = partial(read_settings, flags, os.environ, directory)
+        return _Process(checked, read, store, sock, metrics_sock).run()
 
 
 def _ui_of(sock: socket.socket, settings: Settings) -> str | None:
@@ -122,81 +110,129 @@ def _metrics_socket(settings: Settings) -> Iterator[socket.socket | None]:
         yield sock
 
 
-class _Process(msgspec.Struct, frozen=True):
-    """What a process needs to serve. It is the same for one process and for each worker."""
+class _Process:
+    """What a process needs to serve. It is the same for one process and for each worker.
 
-    settings: Settings
-    store: str
-    sources: Sequence[Source]
-    sock: socket.socket
-    metrics_sock: socket.socket | None
+    It is also what the parent of several workers reloads: new workers start with what it holds.
+    """
+
+    def __init__(
+        self,
+        checked: Checked,
+        read: Callable[[], Checked],
+        store: str,
+        sock: socket.socket,
+        metrics_sock: socket.socket | None,
+    ) -> None:
+        self._checked = self._read_last = checked
+        self._read = read
+        self._store = store
+        self._sock = sock
+        self._metrics_sock = metrics_sock
 
     def run(self) -> int:
         """Serve here, or as the parent of several workers; return the exit code."""
         manager = ServiceManager(os.environ)
-        if self.settings.workers == 1:
-            self._work(manager, None)
+        settings = self._checked.settings
+        if settings.workers == 1:
+            self._work(manager, None, partial(reload_by_signal, manager))
             return 0
         with board_directory() as directory:
             return run_workers(
-                self.settings.workers,
-                lambda index, line: self._work(line, MetricsBoard(directory, str(index))),
+                settings.workers,
+                lambda index, line: self._work(
+                    line, MetricsBoard(directory, str(index)), partial(reload_by_parent, line)
+                ),
                 manager,
-                drain_seconds=self.settings.limits.drain_seconds,
+                drain_seconds=lambda: self._checked.settings.limits.drain_seconds,
+                settings=self,
             )
 
-    def _work(self, overseer: Overseer, board: MetricsBoard | None) -> None:
+    def read(self) -> str:
+        """Read and check the settings again; return their digest. Raise BadSettings."""
+        self._read_last = self._read()
+        return self._read_last.digest
+
+    def adopt(self) -> str:
+        """Let new workers start with what was read last; return a sentence about it."""
+        change = compare(self._checked.settings, self._read_last.settings)
+        self._checked = msgspec.structs.replace(self._read_last, settings=change.settings)
+        logging.getLogger().setLevel(change.settings.log_level.upper())
+        done = describe_change(self._checked, change)
+        _log.info("%s", done)
+        restart = describe_restart(change)
+        if restart:
+            _log.warning("%s", restart)
+        return done
+
+    def _work(self, overseer: Overseer, board: MetricsBoard | None, reloading: Reloading) -> None:
+        settings = self._checked.settings
         # The parent of several workers must not do this: it forks, so it must not have a thread.
-        _log_to(LineWriter(sys.stderr), self.settings)
+        _log_to(LineWriter(sys.stderr), settings)
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                runner.run(self._serve(overseer, board))
+                runner.run(self._serve(overseer, board, reloading))
         finally:
-            _log_to(logging.StreamHandler(), self.settings)  # closes the writer
+            _log_to(logging.StreamHandler(), settings)  # closes the writer
 
-    async def _serve(self, overseer: Overseer, board: MetricsBoard | None) -> None:
-        store = open_named_store(self.store)
-        documents = Documents(self.settings.documents)
-        index = open_index(self.settings, os.environ, store, documents)
-        containers = open_containers(self.settings, store)
-        recorder = _recorder_of(self.settings)
+    async def _serve(
+        self, overseer: Overseer, board: MetricsBoard | None, reloading: Reloading
+    ) -> None:
+        settings, environ = self._checked.settings, os.environ
+        store = open_named_store(self._store)
+        documents = Documents(settings.documents)
+        index = open_index(settings, environ, store, documents)
+        containers = open_containers(settings, store)
+        code = container_runners(settings, containers)
+        recorder = _recorder_of(settings)
+        served = partial(_server_settings, board, recorder)
         app = await make_app(
-            build_catalog(self.settings, self.sources),
+            build_catalog(settings, self._checked.sources),
             store,
-            _server_settings(self.settings, board, recorder),
-            await open_tools(self.settings, os.environ, store, index, documents, containers),
+            served(settings),
+            await open_tools(settings, environ, store, index, documents, code),
             index,
             containers,
         )
-        certificate = read_certificate(self.settings)
-        tls = None if certificate is None else Certificates(certificate).context
+        certificate = self._checked.certificate
+        certificates = None if certificate is None else Certificates(certificate)
+        fixtures = Fixtures(
+            environ=environ,
+            read=self._read,
+            serve=served,
+            documents=documents,
+            code=code,
+            certificates=certificates,
+        )
+        reloader = Reloader(app, self._checked, served(settings), fixtures)
         exporter = None
         if recorder is not None:
-            telemetry = self.settings.telemetry
-            exporter = open_exporter(recorder, telemetry, os.environ, app.metrics.name_of)
+            exporter = open_exporter(recorder, settings.telemetry, environ, app.metrics.name_of)
+        tls = None if certificates is None else certificates.context
         try:
-            await serve(app, self.sock, overseer, self.metrics_sock, tls)
+            by = reloading(reloader, app.metrics)
+            await serve(app, self._sock, overseer, self._metrics_sock, tls, by)
         finally:
+            await reloader.close()
             if exporter is not None:
                 await asyncio.to_thread(exporter.close)
 
 
 def _recorder_of(settings: Settings) -> Recorder | None:
-    """Return what records traces, if they are to be sent. Raise BadSettings if they cannot be.
+    """Return what records traces, if they are to be sent.
 
-    An environment that names a collector is not always meant for us: then it is a warning.
+    An environment that names a collector is not always meant for us: if they cannot be sent then,
+    it is a warning. Settings that ask for them were refused before.
     """
     try:
         return open_recorder(settings.telemetry, os.environ)
     except NotInstalled as error:
-        if settings.telemetry.enabled:
-            raise BadSettings(str(error)) from None
         _log.warning("%s", error)
         return None
 
 
 def _server_settings(
-    settings: Settings, board: MetricsBoard | None, recorder: Recorder | None
+    board: MetricsBoard | None, recorder: Recorder | None, settings: Settings
 ) -> ServerSettings:
     return ServerSettings(
         telemetry=recorder,

@@ -18,7 +18,6 @@ from antiphon.gateway.providers import read_key
 from antiphon.models.prices import nanos
 from antiphon.store.base import Store
 from antiphon.tools.base import ToolRunner
-from antiphon.tools.containers.service import ContainerService
 from antiphon.tools.documents.reader import Documents
 from antiphon.tools.file_search import FileSearch
 from antiphon.tools.image_api import ImagesUpstream
@@ -42,12 +41,12 @@ async def open_tools(
     store: Store,
     index: FileIndex | None = None,
     documents: Documents | None = None,
-    containers: ContainerService | None = None,
+    code: Sequence[ToolRunner] | None = None,
 ) -> ToolRegistry:
     """Return the registry of this process. Raise BadSettings for what cannot be used.
 
     `index` is the one that the process indexes with, `documents` what reads documents there, and
-    `containers` are where its programs run; they are made if they are not given.
+    `code` what runs programs; they are made if they are not given.
     """
     _check_places("input_files", settings.input_files.open_places)
     documents = documents or Documents(settings.documents)
@@ -56,7 +55,9 @@ async def open_tools(
     pool = McpPool(settings.mcp)
     web = _web_runners(settings, environ, pool, documents)
     runners: list[ToolRunner] = [ToolSearch(), files, *web]
-    runners += container_runners(settings, containers or open_containers(settings, store))
+    if code is None:
+        code = container_runners(settings, open_containers(settings, store))
+    runners += code
     mcp = await open_mcp(settings.mcp, environ, store, settings.id_mark, pool)
     if mcp is not None:
         runners.append(mcp)

@@ -41,7 +41,9 @@ _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def upkeep(engine: Engine, webhooks: Webhooks, limits: ServerLimits) -> AsyncIterator[None]:
+async def upkeep(
+    engine: Engine, webhooks: Webhooks, limits_now: Callable[[], ServerLimits]
+) -> AsyncIterator[None]:
     """Do the maintenance inside this context. On entry, turns of dead processes are taken over."""
     chores: list[Chore] = [
         engine.pending_writes.settle,
@@ -53,7 +55,7 @@ async def upkeep(engine: Engine, webhooks: Webhooks, limits: ServerLimits) -> As
         await _try(chore)
     tasks = [
         *(asyncio.create_task(_again_and_again(chore, _LOOK_SECONDS)) for chore in chores),
-        asyncio.create_task(_sweep_now_and_then(engine, limits)),
+        asyncio.create_task(_sweep_now_and_then(engine, limits_now)),
         asyncio.create_task(webhooks.run()),
         asyncio.create_task(_again_and_again(return_memory, _MEMORY_SECONDS)),
     ]
@@ -81,9 +83,9 @@ async def _cancel(engine: Engine) -> None:
         engine.background.interrupt(owner, response_id, TurnCancelled("the response was cancelled"))
 
 
-async def _sweep_now_and_then(engine: Engine, limits: ServerLimits) -> None:
+async def _sweep_now_and_then(engine: Engine, limits_now: Callable[[], ServerLimits]) -> None:
     async def chore() -> None:
-        await sweep(engine.store, limits, engine.now())
+        await sweep(engine.store, limits_now(), engine.now())
 
     await _try(chore)
     await _again_and_again(chore, _SWEEP_SECONDS)

@@ -1,14 +1,17 @@
 """The line between a worker and its parent: messages in both directions, one in a line of JSON.
 
 A worker reports that it is ready and that it lives; the parent, which has no event loop, reads
-that when `select` names the line. `ParentLine` is the worker's end, and what `serve` reports to
-in place of a service manager.
+that when `select` names the line. The parent asks for reloads (see `worker_reload`).
+`ParentLine` is the worker's end, and what `serve` reports to in place of a service manager.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final, Literal
 
 import msgspec
@@ -17,7 +20,7 @@ __all__ = ["Line", "Message", "ParentLine", "line_pair"]
 
 _PIECE: Final = 65536
 
-Kind = Literal["ready", "beat"]
+Kind = Literal["ready", "beat", "prepare", "prepared", "refused", "apply", "discard", "done"]
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -80,11 +83,32 @@ class ParentLine:
 
     def ready(self) -> None:
         """Report that requests are answered."""
-        self._line.send(Message("ready"))
+        self.send(Message("ready"))
+
+    def send(self, message: Message) -> None:
+        """Answer the parent."""
+        self._line.send(message)
+
+    @asynccontextmanager
+    async def listening(self, note: Callable[[Message], None]) -> AsyncIterator[None]:
+        """Call `note` with each message of the parent, inside this context."""
+        loop, line = asyncio.get_running_loop(), self._line
+
+        def read() -> None:
+            for message in line.receive():
+                note(message)
+            if not line.is_open:  # the parent has ended: `workers` ends this process
+                loop.remove_reader(line.fileno())
+
+        loop.add_reader(line.fileno(), read)
+        try:
+            yield
+        finally:
+            loop.remove_reader(line.fileno())
 
     def beat(self) -> None:
         """Show a sign of life."""
-        self._line.send(Message("beat"))
+        self.send(Message("beat"))
 
     def stopping(self) -> None:
         """Report nothing: the parent knows, as it passed the signal on."""

@@ -1,7 +1,8 @@
 """Several processes behind one socket, kept alive by their parent.
 
 The parent binds the socket and forks, and then only watches: it passes SIGTERM and SIGINT on to
-the children and replaces each child that dies, after a pause that grows. It gives up when a
+the children, reloads them on SIGHUP (see `worker_reload`) and replaces each child that dies, after
+a pause that grows. It gives up when a
 child repeatedly dies soon after its start. What a child does is a function of its number.
 
 - The parent has no threads, no event loop and no open store, so forking it is safe.
@@ -25,8 +26,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from antiphon.gateway.hangup import Terminal
 from antiphon.gateway.notify import ServiceManager
 from antiphon.gateway.worker_line import Line, Message, ParentLine, line_pair
+from antiphon.gateway.worker_reload import ReloadVote, SharedSettings
 
 __all__ = ["MAX_DEATHS", "restart_pause", "run_workers"]
 
@@ -51,12 +54,20 @@ def restart_pause(deaths: int) -> float | None:
     return _FIRST_PAUSE * 2.0 ** max(deaths - 1, 0)
 
 
-def run_workers(count: int, run: Work, manager: ServiceManager, *, drain_seconds: float) -> int:
+def run_workers(
+    count: int,
+    run: Work,
+    manager: ServiceManager,
+    *,
+    drain_seconds: Callable[[], float],
+    settings: SharedSettings,
+) -> int:
     """Keep that many workers running until a signal arrives; return the exit code.
 
-    `drain_seconds` is what a worker may need to stop; one that takes much longer is killed.
+    `drain_seconds` returns what a worker may need to stop; one that takes much longer is killed.
+    `settings` are what SIGHUP reads again.
     """
-    return _Parent(count, run, manager, drain_seconds).watch()
+    return _Parent(count, run, manager, drain_seconds, settings).watch()
 
 
 class _Worker:
@@ -76,7 +87,12 @@ class _Worker:
 
 class _Parent:
     def __init__(
-        self, count: int, run: Work, manager: ServiceManager, drain_seconds: float
+        self,
+        count: int,
+        run: Work,
+        manager: ServiceManager,
+        drain_seconds: Callable[[], float],
+        settings: SharedSettings,
     ) -> None:
         self._workers = [_Worker(index) for index in range(count)]
         self._run = run
@@ -84,6 +100,8 @@ class _Parent:
         self._is_reported = False
         self._beat_at = float("inf") if manager.watchdog_seconds is None else 0.0
         self._drain_seconds = drain_seconds
+        self._reload = ReloadVote(settings, manager, self._lines)
+        self._terminal = Terminal()
         self._is_stopping = False
         self._kill_at = float("inf")
         self._exit_code = 0
@@ -94,7 +112,7 @@ class _Parent:
         """Run the workers until all have ended."""
         for file in (self._signals, self._signals_in):
             os.set_blocking(file, False)
-        for number in (*_STOPPING, signal.SIGCHLD):
+        for number in _watched():
             # The handler does nothing: the wake-up pipe shows which signal it was.
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._signals_in, warn_on_full_buffer=False)
@@ -105,6 +123,7 @@ class _Parent:
             self._bury()
             self._start_due()
             self._kill_late()
+            self._reload.expire()
             self._show_life()
         return self._exit_code
 
@@ -114,13 +133,13 @@ class _Parent:
         worker.is_ready = False
         worker.line, theirs = line_pair()
         # A signal between the fork and the child's own handlers would be taken for ours.
-        signal.pthread_sigmask(signal.SIG_BLOCK, (*_STOPPING, signal.SIGCHLD))
+        signal.pthread_sigmask(signal.SIG_BLOCK, _watched())
         pid = os.fork()
         if pid == 0:
             self._be_child(worker.index, theirs)
         theirs.close()
         worker.pid = pid
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_STOPPING, signal.SIGCHLD))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _watched())
 
     def _be_child(self, index: int, line: Line) -> None:
         """Run as the worker with this number; never return."""
@@ -130,6 +149,7 @@ class _Parent:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)  # the parent reloads all workers
             signal.signal(signal.SIGINT, signal.default_int_handler)
             for file in (self._signals, self._signals_in, self._life_in):
                 os.close(file)
@@ -137,7 +157,7 @@ class _Parent:
                 if worker.line is not None:
                     worker.line.close()
             threading.Thread(target=_follow_parent, args=(self._life,), daemon=True).start()
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_STOPPING, signal.SIGCHLD))
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _watched())
             self._run(index, ParentLine(line, self._manager.watchdog_seconds))
             code = 0
         except KeyboardInterrupt:
@@ -150,7 +170,9 @@ class _Parent:
     def _wait(self) -> None:
         """Sleep until a signal comes or something is due."""
         dues = [worker.due for worker in self._workers if worker.due is not None]
-        until = min([*dues, self._kill_at, self._beat_at])
+        if self._reload.is_voting:
+            dues = []
+        until = min([*dues, self._kill_at, self._beat_at, self._reload.deadline])
         timeout = None if until == float("inf") else max(until - time.monotonic(), 0.0)
         lines = {one.line: one for one in self._workers if one.line and one.line.is_open}
         files: list[int | Line] = [self._signals, *lines]
@@ -160,8 +182,18 @@ class _Parent:
                 for message in line.receive():
                     self._note(worker, message)
         for number in os.read(self._signals, 4096) if self._signals in ready else b"":
-            if number in _STOPPING:
-                self._stop(signal.Signals(number))
+            self._take(signal.Signals(number))
+
+    def _take(self, number: signal.Signals) -> None:
+        """Do what a signal asks for."""
+        if number in _STOPPING or (number == signal.SIGHUP and self._terminal.was_closed):
+            self._stop(number if number in _STOPPING else signal.SIGTERM)
+        elif number == signal.SIGHUP and not (self._is_stopping or self._terminal.is_kept_out):
+            self._reload.ask()
+
+    def _lines(self) -> dict[int, Line]:
+        """Return the lines of the workers that live."""
+        return {one.index: one.line for one in self._workers if one.pid and one.line}
 
     def _note(self, worker: _Worker, message: Message) -> None:
         """Note what a worker reports."""
@@ -171,6 +203,8 @@ class _Parent:
             if not self._is_reported and all(one.is_ready for one in self._workers):
                 self._is_reported = True
                 self._manager.ready()
+        elif message.kind != "beat":
+            self._reload.note(worker.index, message)
 
     def _show_life(self) -> None:
         """Show the service manager a sign of life, unless a worker has shown none."""
@@ -188,7 +222,7 @@ class _Parent:
     def _stop(self, number: signal.Signals) -> None:
         """Pass the signal on; start no more workers."""
         if not self._is_stopping:
-            self._kill_at = time.monotonic() + self._drain_seconds + _KILL_AFTER
+            self._kill_at = time.monotonic() + self._drain_seconds() + _KILL_AFTER
             self._manager.stopping()
         self._is_stopping = True
         for worker in self._workers:
@@ -207,6 +241,7 @@ class _Parent:
                 worker.pid = 0
                 if worker.line is not None:
                     worker.line.close()
+                self._reload.lose(worker.index)
                 self._note_death(worker, os.waitstatus_to_exitcode(status))
 
     def _note_death(self, worker: _Worker, code: int) -> None:
@@ -228,6 +263,8 @@ class _Parent:
         worker.due = time.monotonic() + pause
 
     def _start_due(self) -> None:
+        if self._reload.is_voting:
+            return
         now = time.monotonic()
         for worker in self._workers:
             if worker.due is not None and worker.due <= now:
@@ -242,6 +279,11 @@ class _Parent:
             if worker.pid:
                 _log.error("worker %d does not stop; it is killed", worker.index)
                 os.kill(worker.pid, signal.SIGKILL)
+
+
+def _watched() -> tuple[signal.Signals, ...]:
+    """Return the signals that the parent takes. Windows, which has no workers, lacks some."""
+    return (*_STOPPING, signal.SIGHUP, signal.SIGCHLD)
 
 
 def _follow_parent(life: int) -> None:

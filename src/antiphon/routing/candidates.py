@@ -23,7 +23,7 @@ from antiphon.plans.capabilities import Capabilities, common_capabilities
 from antiphon.protocol.errors import BackendError
 from antiphon.routing.settings import RouteSettings
 
-__all__ = ["Board", "Candidate", "Reason", "Route", "Tally"]
+__all__ = ["Board", "Candidate", "Lease", "Reason", "Route", "Tally"]
 
 Reason = Literal["only", "load", "affinity", "account", "all_open", "next", "fallback", "overflow"]
 """Why a deployment was chosen."""
@@ -55,6 +55,19 @@ class Candidate(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "name", f"{self.provider}/{self.model}")
 
 
+class Lease:
+    """What a catalog and all routes of it hold: while it lives, their backends may be asked.
+
+    When a reload replaces the catalog, its lease holds the next one, so leases end in their order:
+    a backend that several catalogs had is closed after the last turn that may ask it.
+    """
+
+    __slots__ = ("__weakref__", "next")
+
+    def __init__(self) -> None:
+        self.next: Lease | None = None
+
+
 class Tally(msgspec.Struct):
     """What was decided so far, for the metrics. Providers come from the settings only."""
 
@@ -67,7 +80,10 @@ class Tally(msgspec.Struct):
 
 
 class Board:
-    """What one process knows of its deployments. `limits` are the `max_inflight` of providers."""
+    """What one process knows of its deployments. `limits` are the `max_inflight` of providers.
+
+    It outlives the catalogs that a reload replaces: requests of earlier turns still count.
+    """
 
     def __init__(
         self,
@@ -82,7 +98,7 @@ class Board:
         self.turns: dict[str, float] = defaultdict(float)
         """Whose turn it is among equals, by deployment (see `choice`)."""
         self.tally = Tally()
-        self._limits = limits
+        self.limits = limits
 
     def open_deployments(self) -> dict[str, int]:
         """Return how many deployments have an open breaker, by provider that was asked."""
@@ -91,7 +107,7 @@ class Board:
 
     def has_room(self, provider: str) -> bool:
         """Return whether another request may be sent to a provider now."""
-        limit = self._limits.get(provider)
+        limit = self.limits.get(provider)
         return limit is None or self.inflight[provider] < limit
 
     def is_ready(self, candidate: Candidate) -> bool:
@@ -100,7 +116,7 @@ class Board:
 
     def ready_of(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return those of the deployments that are worth a request now."""
-        if self._limits:
+        if self.limits:
             return [one for one in candidates if self.is_ready(one)]
         is_closed = self.breaker.is_ready
         return [one for one in candidates if is_closed(one.name)]
@@ -142,6 +158,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     on_overflow: Sequence[Candidate] = ()
     rules: RouteSettings = _NO_RULES
     board: Board
+    lease: Lease | None = None
+    """Keeps the backends open."""
 
     @property
     def first(self) -> Candidate:

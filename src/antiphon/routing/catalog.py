@@ -24,7 +24,7 @@ from antiphon.backends.base import Backend, ModelInfo
 from antiphon.backends.breaker import Breaker
 from antiphon.models.prices import Price
 from antiphon.protocol.errors import BackendError, InvalidRequest, NotFound
-from antiphon.routing.candidates import Board, Candidate, Route
+from antiphon.routing.candidates import Board, Candidate, Lease, Route
 from antiphon.routing.describe import (
     ModelSettings,
     PriceSource,
@@ -193,7 +193,8 @@ class Catalog:
 
     `models` and `routes` are the settings, `limits` the most requests at once by provider,
     `accounts` the accounts of providers that are not named as the provider. `breaker` is the one
-    that the backends report to. The routes were checked (`check_routes`).
+    that the backends report to. The routes were checked (`check_routes`). A catalog that is to
+    replace another one gets its `board`, and has to `take_over`.
     """
 
     def __init__(
@@ -207,8 +208,10 @@ class Catalog:
         routes: Mapping[str, RouteSettings] | None = None,
         limits: Mapping[str, int] | None = None,
         accounts: Mapping[str, str] | None = None,
+        board: Board | None = None,
     ) -> None:
         known = accounts or {}
+        self.backends = dict(providers)
         self._providers = [
             _Provider(name, backend, models or {}, known.get(name, name))
             for name, backend in providers.items()
@@ -219,8 +222,10 @@ class Catalog:
         self._built: dict[str, tuple[int, Route]] = {}
         self._clock = clock
         self._default = default_model
-        self.board = Board(clock, breaker, limits or {})
+        self._limits = limits or {}
+        self.board = board or Board(clock, breaker, self._limits)
         """What this process knows of its deployments."""
+        self.lease = Lease()
 
     @property
     def default_model(self) -> str | None:
@@ -286,7 +291,7 @@ class Catalog:
                 code="model_not_found",
                 param="model",
             )
-        return Route(name=found.model, deployments=(found,), board=self.board)
+        return Route(name=found.model, deployments=(found,), board=self.board, lease=self.lease)
 
     def counted_name(self, model: str) -> str | None:
         """Return the name under which a model is counted: one that the settings or a list have.
@@ -330,6 +335,7 @@ class Catalog:
             on_overflow=tuple(self._named(rules.on_overflow)) if rules.on_overflow else (),
             rules=rules,
             board=self.board,
+            lease=self.lease,
         )
 
     def _deployments(self, name: str, rules: RouteSettings) -> list[Candidate]:
@@ -373,6 +379,14 @@ class Catalog:
                 served["fallbacks"] = [one.name for one in route.fallbacks]
         listed = msgspec.structs.replace(known, id=name, stated={"antiphon": served})
         return overrule(listed, self._settings.get(name))
+
+    def take_over(self, former: Catalog) -> None:
+        """Answer instead of another catalog from now on. Its routes stay usable."""
+        former.lease.next = self.lease
+        self.board.limits = self._limits
+        for name, backend in former.backends.items():
+            if self.backends.get(name) is not backend:
+                self.board.breaker.forget(name)
 
     async def close(self) -> None:
         """Close every backend."""

@@ -43,6 +43,7 @@ from antiphon.server.delivery.sockets import Sockets
 from antiphon.server.doors import DoorSettings
 from antiphon.server.errors import error_response, translate
 from antiphon.server.expect import check_expectation, is_waiting
+from antiphon.server.issuers import Issuers
 from antiphon.server.limits import FileLimits, ServerLimits
 from antiphon.server.metrics import Metrics
 from antiphon.server.origin import OriginPolicy
@@ -250,6 +251,7 @@ class App:
         self.index = index
         self.idempotency = Idempotency(engine, reruns_background=reruns_background)
         self.limits = limits
+        """Read them here each time: a reload replaces them."""
         self.metrics = metrics
         self.webhooks = webhooks
         self.containers = containers
@@ -271,6 +273,22 @@ class App:
         self._turns: dict[asyncio.Task[object], Turn] = {}
         """The turns that have a reader here, by the task that runs each."""
         self._room = TurnRoom(limits.turns, self._note_turns)
+
+    def use_limits(self, limits: ServerLimits, files: FileLimits) -> None:
+        """Obey these limits from now on. What has a place keeps it."""
+        self.limits, self.sockets.limits, self.quota.limits = limits, limits, files
+        self.socket_cache.resize(limits.websocket_cache_bytes, limits.body_bytes)
+        self._room.resize(limits.turns)
+        self.engine.background.resize(limits.background_turns, limits.background_queue)
+
+    @property
+    def issuers(self) -> Issuers | None:
+        """Whose tokens are taken."""
+        return self._auth.issuers
+
+    def use_issuers(self, issuers: Issuers | None) -> None:
+        """Take the tokens of these issuers from now on."""
+        self._auth.use_issuers(issuers)
 
     @property
     def paths(self) -> Set[str]:

@@ -94,7 +94,7 @@ class Auth:
         self._now = now
         self._clock = clock
         self._require_keys = require_keys
-        self._issuers = issuers
+        self.issuers = issuers
         self._seen: dict[bytes, tuple[float, Principal]] = {}
         self.uses = KeyUses(store, now)
 
@@ -102,7 +102,7 @@ class Auth:
         """Return who asks. Raise Unauthorized, or NotAllowed for a project that is not known."""
         token = _token(request)
         is_key = token.startswith(f"{_PREFIX}_")
-        is_token = self._issuers is not None and not is_key and looks_like_token(token)
+        is_token = self.issuers is not None and not is_key and looks_like_token(token)
         if not self._require_keys and not is_key and not is_token:
             return LOCAL  # clients on loopback send any placeholder
         if not token:
@@ -114,11 +114,16 @@ class Auth:
         seen = self._seen.get(digest_of_secret(_token(request)))
         return None if seen is None else seen[1].owner
 
+    def use_issuers(self, issuers: Issuers | None) -> None:
+        """Take the tokens of these issuers from now on, and look up all keys again."""
+        self.issuers = issuers
+        self._seen = {}  # another one: a look-up under way must not note what it finds
+
     async def close(self) -> None:
         """Write what was noted, and close the connections to issuers."""
         await self.uses.settled()
-        if self._issuers is not None:
-            await self._issuers.close()
+        if self.issuers is not None:
+            await self.issuers.close()
 
     async def _principal_with(self, token: str, *, is_token: bool) -> Principal:
         digest = digest_of_secret(token)
@@ -127,13 +132,14 @@ class Auth:
             return seen[1]
         # Counted from before the look-up: what it finds may be old when it arrives.
         until = self._clock() + _REMEMBER_SECONDS
-        if is_token and self._issuers is not None:
-            principal = await self._issuers.principal(token)
+        memory = self._seen
+        if is_token and self.issuers is not None:
+            principal = await self.issuers.principal(token)
         else:
             principal = await self._look_up(token)
-        if len(self._seen) >= _MAX_REMEMBERED:
-            self._seen.clear()
-        self._seen[digest] = (until, principal)
+        if len(memory) >= _MAX_REMEMBERED:
+            memory.clear()
+        memory[digest] = (until, principal)
         return principal
 
     async def _look_up(self, token: str) -> Principal:

@@ -9,6 +9,7 @@ its project can be archived before that.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
@@ -96,6 +97,9 @@ class Issuers:
         self._clients = {flag: open_client(allow_private=flag) for flag in (False, True)}
         self.key_sets: dict[tuple[str, str | None], KeySet] = {}
         self._settings = tuple(settings)
+        self._asking = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
         for one in settings:
             client = self._clients[one.allow_private]
             key_set = KeySet(client, one.issuer, one.jwks_url, clock=clock)
@@ -107,6 +111,16 @@ class Issuers:
         Raise Unauthorized if it is not good, NotAllowed if its project is not known, and
         IssuerUnavailable if that cannot be decided now.
         """
+        self._asking += 1
+        self._is_idle.clear()
+        try:
+            return await self._find(token)
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._is_idle.set()
+
+    async def _find(self, token: str) -> Principal:
         algorithm, kid = _read_head(token)
         issuer = _read_issuer(token)
         failure = Unauthorized("the token is of an issuer that is not known here")
@@ -123,7 +137,8 @@ class Issuers:
         raise failure
 
     async def close(self) -> None:
-        """Close the connections to issuers."""
+        """Close the connections to issuers, when nobody waits for their keys any more."""
+        await self._is_idle.wait()
         for client in self._clients.values():
             await client.close()
 

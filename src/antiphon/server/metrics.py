@@ -73,6 +73,8 @@ class Metrics:
         self.turns = 0
         """Turns that run right now, and background ones that run or wait."""
         self.background = 0
+        self.is_reload_refused = False
+        """Whether the settings are older than those that the last reload has read."""
         self.sandboxes = _none
         """Returns how many sandboxes run right now."""
         self.sandbox_state = _no_state
@@ -88,6 +90,11 @@ class Metrics:
         """Count a request that was answered."""
         self._values["antiphon_requests"][route, str(status)] += 1
         self._observe("antiphon_request_seconds", (), seconds)
+
+    def note_reload(self, *, is_applied: bool) -> None:
+        """Count a reload of the settings."""
+        self._values["antiphon_reloads"]["applied" if is_applied else "refused",] += 1
+        self.is_reload_refused = not is_applied
 
     def note_response(self, response: Response) -> None:
         """Count a response that ended."""
@@ -201,6 +208,7 @@ class Metrics:
         held = (charge.held_cost for charge in list(self._open))
         return Counts(
             values={
+                "antiphon_reload_refused": {(): int(self.is_reload_refused)},
                 "antiphon_turns": {(): self.turns},
                 "antiphon_background_turns": {(): self.background},
                 "antiphon_sandboxes": {(): self.sandboxes()},

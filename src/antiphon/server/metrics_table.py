@@ -38,6 +38,13 @@ class Family(NamedTuple):
 
 FAMILIES: Final = (
     Family("antiphon_build", "info", "The version that runs.", ("version", "python")),
+    Family(
+        "antiphon_reloads",
+        "counter",
+        "Reloads of the settings, in each worker, by outcome: applied or refused.",
+        ("outcome",),
+    ),
+    Family("antiphon_reload_refused", "gauge", "Workers whose last reload was refused."),
     # Requests and turns.
     Family("antiphon_requests", "counter", "HTTP requests answered.", ("route", "status")),
     Family(

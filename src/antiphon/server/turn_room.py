@@ -32,6 +32,11 @@ class TurnRoom:
         self.is_closed = False
         """Whether no new turns are taken."""
 
+    def resize(self, most: int) -> None:
+        """Have so many places from now on. Turns that have one keep it."""
+        self._queue.places = most
+        self._queue.wake()
+
     def place(self, owner: str) -> _Place:
         """Return a place for a turn of this owner, to be entered."""
         return _Place(self, owner)

@@ -360,6 +360,10 @@ class Place(Protocol):
         """Return the one number that answers a query."""
         ...
 
+    async def files_number(self, question: str) -> int:
+        """Return the same for the tables of files. It is 0 where there are none yet."""
+        ...
+
     @property
     def oldest_level(self) -> int:
         """The oldest version of gateways that can work on these tables."""

@@ -11,7 +11,14 @@ from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite import SqliteStore
 
-__all__ = ["NEEDS_DRIVER", "is_postgres", "open_store", "public_url", "servers_of"]
+__all__ = [
+    "NEEDS_DRIVER",
+    "is_postgres",
+    "open_store",
+    "path_of",
+    "public_url",
+    "servers_of",
+]
 
 NEEDS_DRIVER: Final = (
     "postgresql: needs a driver that is not installed: `pip install '.[postgres]'` in "
@@ -43,6 +50,11 @@ def open_store(url: str) -> Store:
 def is_postgres(url: str) -> bool:
     """Return whether the URL names a PostgreSQL database."""
     return url.partition(":")[0] in {"postgresql", "postgres"}
+
+
+def path_of(url: str) -> Path:
+    """Return the main file of a `sqlite:` URL."""
+    return Path(url.partition(":")[2]).expanduser().absolute()
 
 
 def public_url(url: str) -> str:

@@ -39,8 +39,8 @@ class OlderDatabase(StoreUnavailable):
 
     def __init__(self, version: int, known: int) -> None:
         super().__init__(
-            f"the database has version {version} and this antiphon reads version {known}: open it"
-            " once with this antiphon first, as `antiphon serve` does"
+            f"the database has version {version} and this antiphon reads version {known}: bring it"
+            " up to date first, with `antiphon store migrate`"
         )
         self.version = version
         self.known = known

@@ -114,6 +114,11 @@ class ScriptedUpstream:
             await self._arrived.wait_for(lambda: len(self.requests) >= count)
         return self.requests[count - 1]
 
+    async def deserted(self) -> None:
+        """Wait until no client is connected."""
+        while self._connections:
+            await asyncio.wait(self._connections)
+
     def release(self) -> None:
         """Let every stalled answer go on, now and later."""
         self._released.set()

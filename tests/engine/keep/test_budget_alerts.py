@@ -123,8 +123,13 @@ async def test_what_callers_set_for_their_runs_is_not_reported(store: MemoryStor
     assert await thresholds(store, alerts_on(store)) == []
 
 
-async def test_nothing_is_wanted_without_an_endpoint() -> None:
-    assert not BudgetAlerts((), MemoryStore(), now=lambda: 0, mint=str).is_wanted
+async def test_endpoints_that_come_later_are_informed(store: MemoryStore) -> None:
+    await store.ledger.put_budget(budget())
+    await spend(store, 60)
+    alerts = BudgetAlerts((), store, now=lambda: 0, mint=str)
+    assert await thresholds(store, alerts) == []
+    alerts.use(["hook"])
+    assert await thresholds(store, alerts) == [50]
 
 
 async def test_a_refused_request_is_reported_to_the_endpoints_that_ask_for_it() -> None:

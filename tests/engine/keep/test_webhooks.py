@@ -374,10 +374,14 @@ async def test_a_bug_of_ours_does_not_end_the_deliveries(caplog: pytest.LogCaptu
     assert "delivering webhooks broke" in caplog.text
 
 
-async def test_without_endpoints_there_is_nothing_to_run() -> None:
-    at = Desk([])
-    await asyncio.wait_for(at.webhooks.run(), PATIENCE)
-    await at.webhooks.close()
+async def test_endpoints_can_be_replaced_while_notices_are_delivered() -> None:
+    async with listening() as first, listening() as second, desk() as at:
+        at.webhooks.use([endpoint(first.url)])
+        await at.end("resp_1")
+        assert json.loads((await first.next()).body)["data"] == {"id": "resp_1"}
+        at.webhooks.use([endpoint(second.url)])
+        await at.end("resp_2")
+        assert json.loads((await second.next()).body)["data"] == {"id": "resp_2"}
 
 
 def test_pauses_grow_and_then_stay() -> None:

@@ -383,7 +383,7 @@ async def test_a_text_is_parsed_once_for_all_turns(monkeypatch: pytest.MonkeyPat
     async with _desk() as desk:
         part = _data("a.docx", make_docx(["words"]))
         await desk.ask(part)
-        reader = desk.gateway.app.engine.input_files.texts._reader
+        reader = desk.gateway.app.engine.setup.input_files.texts._reader
         monkeypatch.setattr(reader, "read", None)
         await desk.ask(part)
         assert "words" in desk.sent[0]["text"]
@@ -637,7 +637,7 @@ async def test_a_later_turn_goes_on_without_a_file_that_cannot_be_fetched_again(
     async with _desk(settings=_open(web)) as desk:
         first = await desk.ask(part)
         _serve(web, "/a.txt", status=500)
-        desk.gateway.app.engine.input_files.fetched = FetchedFiles()  # as after a restart
+        desk.gateway.app.engine.setup.input_files.fetched = FetchedFiles()  # as after a restart
         more = {"model": "scripted", "input": "go on", "previous_response_id": first.json["id"]}
         assert (await request(desk.gateway, "POST", "/responses", more)).status == 200
         assert "cannot be fetched" in desk.plan.items[0]["content"][0]["text"]

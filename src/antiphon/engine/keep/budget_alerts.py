@@ -33,8 +33,6 @@ class BudgetAlerts:
     def __init__(
         self, endpoints: Sequence[str], store: Store, *, now: Callable[[], int], mint: Mint
     ) -> None:
-        self.is_wanted = bool(endpoints)
-        """Whether there is an endpoint to inform."""
         self._endpoints = tuple(endpoints)
         self._store = store
         self._now = now
@@ -42,14 +40,20 @@ class BudgetAlerts:
         self._refused: set[str] = set()
         self._noted: dict[str, int] = {}
 
+    def use(self, endpoints: Sequence[str]) -> None:
+        """Inform these from now on."""
+        self._endpoints = tuple(endpoints)
+
     def note_refused(self, refused: Refused) -> None:
         """Note that a budget had no room for a request."""
-        if refused.by == "budget":
+        if refused.by == "budget" and self._endpoints:
             self._refused.add(refused.id)
 
     async def look(self) -> int:
         """Store notices of the thresholds that were passed; return how many thresholds."""
         refused, self._refused = self._refused, set()
+        if not self._endpoints:
+            return 0
         count = 0
         for state in await self._store.ledger.budgets(with_ceilings=False):
             budget = state.budget

@@ -97,9 +97,9 @@ class Webhooks:
         limits: Limits = _LIMITS,
     ) -> None:
         self._endpoints = tuple(endpoints)
-        wanting = [endpoint.name for endpoint in endpoints if THRESHOLD in endpoint.events]
-        self.alerts = BudgetAlerts(wanting, store, now=now, mint=mint)
+        self.alerts = BudgetAlerts(_alerted(endpoints), store, now=now, mint=mint)
         """Makes the notices of budgets that run out."""
+        self._is_changed = asyncio.Event()
         self._store = store
         self._now = now
         self._mint = mint
@@ -126,13 +126,27 @@ class Webhooks:
             if kind in endpoint.events
         ]
 
+    def use(self, endpoints: Sequence[Endpoint]) -> None:
+        """Notify these from now on. Endpoints that stay go on as they are."""
+        self._endpoints = tuple(endpoints)
+        self.alerts.use(_alerted(endpoints))
+        self._is_changed.set()
+
     async def run(self) -> None:
         """Deliver until cancelled. What is under way then is tried again later, by anybody."""
+        served: dict[Endpoint, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as group:
-            for endpoint in self._endpoints:
-                group.create_task(self._again(partial(self._deliver_due, endpoint)))
-            if self.alerts.is_wanted:
-                group.create_task(self._again(self.alerts.look, _BUDGET_POLLS))
+            group.create_task(self._again(self.alerts.look, _BUDGET_POLLS))
+            while True:
+                self._is_changed.clear()
+                for gone in served.keys() - set(self._endpoints):
+                    served.pop(gone).cancel()
+                for endpoint in self._endpoints:
+                    if endpoint not in served:
+                        served[endpoint] = group.create_task(
+                            self._again(partial(self._deliver_due, endpoint))
+                        )
+                await self._is_changed.wait()
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -253,3 +267,8 @@ def _encode(notice: Notice) -> bytes:
             "data": data,
         }
     )
+
+
+def _alerted(endpoints: Sequence[Endpoint]) -> list[str]:
+    """Return the names of the endpoints that are informed about budgets."""
+    return [endpoint.name for endpoint in endpoints if THRESHOLD in endpoint.events]

@@ -54,6 +54,12 @@ class Background:
         """How many turns of each owner run, wait, or are about to be submitted."""
         self.is_closed = False
 
+    def resize(self, at_once: int, waiting: int) -> None:
+        """Have so many places from now on. Turns that have one keep it."""
+        self._most = at_once + waiting
+        self._room.places = at_once
+        self._room.wake()
+
     @property
     def count(self) -> int:
         """How many turns run or wait here."""

@@ -126,6 +126,8 @@ class Turn:
         """How many requests were sent to deployments, as far as more than one was needed."""
         self.ended: Response | None = None
         """The response as it ended, once it has."""
+        self.route = inputs.route
+        """Who may answer."""
         self.plan = inputs.plan
         self.charges = inputs.charges
         """What it has used, and what that costs."""

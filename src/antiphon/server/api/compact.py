@@ -43,11 +43,10 @@ async def compact(call: Call) -> web.StreamResponse:
     async with call.app.room_for_turn(call.owner):
         turn = await _begin(call, request)
         call.entry.model, call.entry.upstream = turn.model, turn.served_by.provider
-        route = await engine.catalog.route(request.model)
         with call.app.running(turn):
             try:
                 done = await compaction.compact(
-                    route, turn.plan, call.owner, engine.sealer, engine.mint, turn.charges
+                    turn.route, turn.plan, call.owner, engine.sealer, engine.mint, turn.charges
                 )
             except asyncio.CancelledError:
                 if turn.interruption is None:
@@ -77,12 +76,10 @@ async def compact(call: Call) -> web.StreamResponse:
 
 async def input_tokens(call: Call) -> web.StreamResponse:
     """Answer with the number of tokens that this request would send to the model."""
-    engine = call.app.engine
     request = await _read(call)
     async with call.app.room_for_turn(call.owner):
         turn = await _begin(call, request)
-        route = await engine.catalog.route(request.model)
-        count = await count_tokens(route.first.backend, turn.plan)
+        count = await count_tokens(turn.route.first.backend, turn.plan)
     body: dict[str, Any] = {"object": "response.input_tokens", "input_tokens": count.tokens}
     if count.is_estimated:
         body["antiphon"] = {"usage": "estimated"}
@@ -110,7 +107,7 @@ async def _read(call: Call) -> CreateResponse:
     # A turn would become the writer of the conversation; for a look, its items are enough.
     engine = call.app.engine
     size = ContextSize(
-        engine.context_limits,
+        engine.setup.context_limits,
         call.held,
         Size(len(request.items), len(await read_data(call))),
     )

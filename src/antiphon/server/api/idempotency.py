@@ -194,7 +194,7 @@ class Idempotency:
     ) -> None:
         self.recent = Recent()
         self._engine = engine
-        self._reruns_background = reruns_background
+        self.reruns_background = reruns_background
         self._join_seconds = join_seconds
 
     async def admit(
@@ -361,7 +361,7 @@ class Idempotency:
         """Return whether this is what the same request should be answered with."""
         match response.status:
             case "failed":
-                if response.background and not self._reruns_background:
+                if response.background and not self.reruns_background:
                     return ask.has_key
                 code = response.error.code if response.error else None
                 return ask.has_key and code not in _OUR_FAULTS

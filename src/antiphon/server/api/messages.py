@@ -68,8 +68,7 @@ async def _count(call: Call, asked: MessagesAsked) -> web.StreamResponse:
             hold=call.held,
             body_bytes=len(await read_data(call)),
         )
-        route = await engine.catalog.route(request.model)
-        found = await count_tokens(route.first.backend, turn.plan)
+        found = await count_tokens(turn.route.first.backend, turn.plan)
     answer = call.json(msgspec.json.encode({"input_tokens": found.tokens}))
     answer.headers[_COUNTED] = "estimate" if found.is_estimated else "exact"
     note_degraded(answer, turn.degraded)

@@ -130,7 +130,12 @@ def meter_arrivals(request: web.BaseRequest, meter: Callable[[int], None] | None
 class GuardedServer(web.Server):
     """aiohttp's low-level server with our limits, cancelling handlers whose client left."""
 
-    def __init__(self, handler: Any, limits: ServerLimits) -> None:  # Any: aiohttp's own alias
+    def __init__(
+        self,
+        handler: Any,  # Any: aiohttp's own alias
+        limits_now: Callable[[], ServerLimits],
+    ) -> None:
+        limits = limits_now()
         super().__init__(
             handler,
             request_factory=self._sized_request,
@@ -143,10 +148,10 @@ class GuardedServer(web.Server):
             auto_decompress=False,
             lingering_time=_LINGER_SECONDS,
         )
-        self._limits = limits
+        self._limits_now = limits_now
 
     def __call__(self) -> RequestHandler:
-        return _Connection(self, self._limits, loop=self._loop, **self._kwargs)
+        return _Connection(self, self._limits_now(), loop=self._loop, **self._kwargs)
 
     def _sized_request(
         self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any
@@ -158,5 +163,5 @@ class GuardedServer(web.Server):
             writer,
             task,
             self._loop,
-            client_max_size=self._limits.body_bytes,
+            client_max_size=self._limits_now().body_bytes,
         )

@@ -52,6 +52,11 @@ class SocketCache:
         self._order: dict[_Kept, None] = {}  # the least lately used first
         self._holders: dict[int, int] = {}  # how many turns hold a chunk, by its identity
 
+    def resize(self, max_bytes: int, shelf_bytes: int) -> None:
+        """Keep so much from now on; forget what is too much."""
+        self._max_bytes, self.shelf_bytes = max_bytes, shelf_bytes
+        self._make_room()
+
     def add(self, kept: _Kept) -> None:
         """Count a turn in; make room for it."""
         self._order[kept] = None
@@ -60,6 +65,9 @@ class SocketCache:
             self._holders[id(chunk)] = count + 1
             if not count:
                 self.used += len(chunk)
+        self._make_room()
+
+    def _make_room(self) -> None:
         while self.used > self._max_bytes:
             oldest = next(iter(self._order))
             oldest.shelf.forget(oldest.response_id)

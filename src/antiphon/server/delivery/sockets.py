@@ -54,7 +54,7 @@ class Sockets:
     """The open sockets of a process."""
 
     def __init__(self, limits: ServerLimits) -> None:
-        self._limits = limits
+        self.limits = limits
         self._open: set[OpenSocket] = set()
         self._young: dict[OpenSocket, None] = {}  # the oldest first
         self._watcher: asyncio.Task[None] | None = None
@@ -67,7 +67,7 @@ class Sockets:
         """Raise Overloaded if there must be no further socket."""
         if self._is_leaving:
             raise _going_away()
-        if len(self._open) >= self._limits.websockets:
+        if len(self._open) >= self.limits.websockets:
             raise Overloaded(f"{len(self._open)} WebSockets are open; try again in a moment")
 
     @contextmanager
@@ -95,22 +95,21 @@ class Sockets:
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
-        pause, lifetime = self._limits.websocket_ping_seconds, self._limits.websocket_seconds
-        next_round = loop.time() + pause
+        next_round = loop.time() + self.limits.websocket_ping_seconds
         while True:
-            now = loop.time()
+            now, lifetime = loop.time(), self.limits.websocket_seconds
             oldest = next((socket.opened_at for socket in self._young), now)
             await asyncio.sleep(max(0.0, min(next_round, oldest + lifetime) - now))
             self._end_old(loop.time() - lifetime)
             if loop.time() >= next_round:
                 await self._beat()
-                next_round = loop.time() + pause
+                next_round = loop.time() + self.limits.websocket_ping_seconds
 
     def _end_old(self, opened_before: float) -> None:
         old = list(takewhile(lambda socket: socket.opened_at <= opened_before, self._young))
         for socket in old:
             del self._young[socket]
-            socket.end(TooOld(self._limits.websocket_seconds), LIMIT_REACHED)
+            socket.end(TooOld(self.limits.websocket_seconds), LIMIT_REACHED)
 
     async def _beat(self) -> None:
         for index, socket in enumerate(list(self._open)):

@@ -87,6 +87,9 @@ class PostgresPlace:
     async def number(self, question: str, *values: object) -> int:
         return int(await self._connection.fetchval(question, *values))
 
+    async def files_number(self, question: str) -> int:
+        return await self.number(question)
+
     @property
     def oldest_level(self) -> int:
         return OLDEST_LEVEL

@@ -40,6 +40,7 @@ __all__ = [
     "lower_level",
     "migrate",
     "read_level",
+    "version_of",
 ]
 
 # Any number that no other program locks in the same database.
@@ -445,6 +446,11 @@ async def is_newest(
     Raise NewerDatabase for a version that this antiphon must not use.
     """
     return (await _versions(connection, len(migrations))).version >= len(migrations)
+
+
+async def version_of(connection: Any, known: int) -> int:  # Any: asyncpg has no types of its own
+    """Return the version of a database, 0 for an empty one. Raise NewerDatabase."""
+    return (await _versions(connection, known)).version
 
 
 async def read_level(connection: Any) -> int:  # Any: asyncpg has no types of its own

@@ -54,6 +54,9 @@ class SqlitePlace:
     async def number(self, question: str) -> int:
         return int(self._connection.execute(question).fetchone()[0])
 
+    async def files_number(self, question: str) -> int:
+        return self._files.number(question)
+
     @property
     def oldest_level(self) -> int:
         return OLDEST_LEVEL

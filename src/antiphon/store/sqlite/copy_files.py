@@ -55,6 +55,12 @@ class FilesPlace:
             return int(self._connection.execute(_PIECES).fetchone()[0])
         return DatabaseRows(self._connection).count(table)
 
+    def number(self, question: str) -> int:
+        """Return the one number that answers a query; 0 without a database."""
+        if self._connection is None:
+            return 0
+        return int(self._connection.execute(question).fetchone()[0])
+
     def rows(self, table: Table) -> Iterator[list[Row]]:
         """Yield all rows in the order of their key, some at a time."""
         if self._connection is None:

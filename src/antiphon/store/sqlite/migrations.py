@@ -29,6 +29,7 @@ __all__ = [
     "lower_level",
     "migrate",
     "read_level",
+    "version_of",
 ]
 
 # Written into the header of the file, so that it is recognised as ours.
@@ -334,6 +335,11 @@ def check_version(connection: sqlite3.Connection, schema: Schema = STORE) -> Non
         raise OlderDatabase(version, known)
     if version > known:
         raise NewerDatabase(version, known)
+
+
+def version_of(connection: sqlite3.Connection, schema: Schema = STORE) -> int:
+    """Return the version of a database. Raise for one that is not ours, or newer."""
+    return _versions(connection, schema).version
 
 
 def read_level(connection: sqlite3.Connection, schema: Schema = STORE) -> int:
