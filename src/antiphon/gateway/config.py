@@ -197,6 +197,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sandbox: SandboxSettings = SandboxSettings()
     webhooks: tuple[Webhook, ...] = ()
 
+    @property
+    def keeps_upstream_requests(self) -> bool:
+        """Whether what upstreams are sent is stored: only on request where keys are required."""
+        wish = self.keep_upstream_requests
+        return not self.require_keys if wish is None else wish
+
 
 TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {
     "auth": AuthSettings,
