@@ -14,11 +14,11 @@ from antiphon.store.base.trees import TreeNode
 from antiphon.store.encoding import decode_item, decode_turn
 from antiphon.store.sql.steps import Row, Steps, Tables, ask
 
-__all__ = ["SqlTrees"]
+__all__ = ["PAGE", "ROOT", "SqlTrees"]
 
 # A longer item is not read for a list.
 _LONGEST: Final = 65_536
-_ROOT: Final = f"""
+ROOT: Final = f"""
     WITH RECURSIVE chain (depth, id, parent) AS (
         SELECT 1, id, parent FROM responses WHERE owner = $1 AND id = $2
         UNION ALL
@@ -29,7 +29,7 @@ _ROOT: Final = f"""
     SELECT id FROM chain ORDER BY depth DESC LIMIT 1
 """  # noqa: S608 # a constant
 _PLACE: Final = "SELECT key FROM responses WHERE owner = $1 AND id = $2"
-_PAGE: Final = f"""
+PAGE: Final = f"""
     WITH RECURSIVE tree (key, id) AS (
         SELECT key, id FROM responses WHERE owner = $1 AND id IN ({{}})
         UNION
@@ -58,7 +58,7 @@ class SqlTrees:
     async def root(self, owner: str, response_id: str) -> str | None:
         if not self._tables.is_text(response_id):
             return None
-        rows = await self._tables.read(lambda: ask(_ROOT, owner, response_id))
+        rows = await self._tables.read(lambda: ask(ROOT, owner, response_id))
         return str(rows[0][0]) if rows else None
 
     async def page(
@@ -81,7 +81,7 @@ def _read(owner: str, names: Sequence[str], after: str | None, limit: int) -> St
             raise KeyError(after)
         place = found[0][0]
     marks = ", ".join(f"${_VALUES + number}" for number in range(1, len(names) + 1))
-    return (yield from ask(_PAGE.format(marks), owner, place, limit, *names))
+    return (yield from ask(PAGE.format(marks), owner, place, limit, *names))
 
 
 def _node(row: Row) -> TreeNode:

@@ -39,6 +39,7 @@ function toolsIn(replay) {
 /** @returns {{label: string, start: number, first: number | null, length: number, facts: string, kind: string, round?: any, index?: number}[]} */
 function barsOf(rounds, replay) {
   const begin = rounds.length ? rounds[0].created_at : 0;
+  const now = replay.events.length ? replay.time(replay.events.length - 1) : 0;
   const bars = rounds.map((one) => ({
     round: one,
     kind: one.outcome === "failed" || one.outcome === "released" ? "bad" : one.kind === "model" ? "model" : "other",
@@ -46,8 +47,8 @@ function barsOf(rounds, replay) {
     who: [one.provider, one.model].filter(Boolean).join(" · "),
     start: Math.max(0, (one.created_at - begin) * 1000),
     first: one.first_ms,
-    length: one.total_ms ?? 0,
-    facts: one.outcome === "released" ? `${duration(one.total_ms)} · failed, not charged` : [duration(one.total_ms), one.used && `${number(one.used.fresh_tokens + one.used.cached_tokens + one.used.cache_write_tokens)} → ${number(one.used.output_tokens + one.used.reasoning_tokens)}`,
+    length: one.total_ms ?? Math.max(0, now - (one.created_at - begin) * 1000),
+    facts: one.outcome === null ? "runs" : one.outcome === "released" ? `${duration(one.total_ms)} · failed, not charged` : [duration(one.total_ms), one.used && `${number(one.used.fresh_tokens + one.used.cached_tokens + one.used.cache_write_tokens)} → ${number(one.used.output_tokens + one.used.reasoning_tokens)}`,
       one.used && dollars(one.used.cost_usd), one.basis && one.basis !== "reported" && one.basis, one.outcome && one.outcome !== "completed" && one.outcome].filter(Boolean).join(" · "),
   }));
   const tools = toolsIn(replay).map((one) => ({
@@ -80,7 +81,7 @@ export function Waterfall({ rounds, fault, replay, chosen, onRound, onEvent }) {
   const bars = barsOf(rounds, replay);
   if (!bars.length) return html`<p class="note">No upstream was called for this response, or its charges are no longer stored.</p>`;
   const total = Math.max(1, ...bars.map((one) => one.start + one.length));
-  return html`<section class="waterfall" aria-labelledby="rounds"><h2 id="rounds">Rounds <small>${rounds.length} ${rounds.length === 1 ? "call" : "calls"} of upstreams, ${duration(total)}</small></h2>
+  return html`<section class="waterfall" aria-labelledby="rounds"><h2 id="rounds">Rounds <small>${rounds.length === 1 ? "one call of an upstream" : `${rounds.length} calls of upstreams`}, ${duration(total)}</small></h2>
     <ol>${bars.map((one) => html`<li key=${one.label}>
       <button type="button" class="plain" aria-pressed=${one.round ? String(one.round.number === chosen) : undefined} onClick=${() => (one.round ? onRound(one.round) : onEvent(one.index))}
         title=${one.round ? "Show what the model saw" : "To its first event"}>${one.label}</button>
