@@ -359,3 +359,18 @@ async def test_the_input_of_a_custom_tool_is_of_its_grammar(backend: LocalBacken
 
     (call,) = [delta for delta in deltas if isinstance(delta, CallMade)]
     assert re.fullmatch(r"BEGIN [a-z]{3} END", call.said)
+
+
+async def test_the_request_of_an_ask_is_what_the_model_gets() -> None:
+    backend = LocalBackend()
+    asked = {"type": "message", "role": "user", "content": "What is up?"}
+    plain = await backend.open(Plan(model=MODEL, items=[asked]))
+    must = ToolPolicy("required")
+    choosing = await backend.open(
+        plan_with([WEATHER, EMAIL], model=MODEL, items=[asked], policy=must)
+    )
+    await backend.close()
+    messages = msgspec.json.decode(plain.body())["messages"]
+    assert messages[-1] == {"role": "user", "content": "What is up?"}
+    assert messages[0]["role"] == "system"
+    assert choosing.body() == b""

@@ -171,7 +171,7 @@ def test_webhooks_come_one_after_the_other(tmp_path: Path) -> None:
     first = '[[webhooks]]\nurl = "https://a.example/"\nsecret_env = "A"\n'
     _file(tmp_path, f'{first}{first}events = ["response.failed"]\nallow_private = true')
     one, two = load({}, {}, tmp_path).settings.webhooks
-    assert (len(one.events), one.allow_private) == (4, False)
+    assert (len(one.events), one.allow_private) == (5, False)
     assert (two.events, two.allow_private) == (("response.failed",), True)
 
 
@@ -378,3 +378,19 @@ def test_an_issuer_that_could_not_be_used_is_refused(
 def test_an_issuer_in_a_private_network_may_be_reached_without_tls(tmp_path: Path) -> None:
     _file(tmp_path, ISSUER.replace("https", "http") + 'project = "a"\nallow_private = true')
     check_issuers(load({}, {}, tmp_path).settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_kept"),
+    [
+        ("", True),
+        ("require_keys = true", False),
+        ("keep_upstream_requests = false", False),
+        ("require_keys = true\nkeep_upstream_requests = true", True),
+    ],
+)
+def test_upstream_requests_are_kept_where_no_keys_are_required(
+    tmp_path: Path, text: str, is_kept: bool
+) -> None:
+    _file(tmp_path, text)
+    assert load({}, {}, tmp_path).settings.keeps_upstream_requests is is_kept

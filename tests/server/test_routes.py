@@ -46,6 +46,13 @@ BODIES: Final[dict[tuple[str, str], Any]] = {
     ("GET", "/v1/responses/{id}/input_items"): None,
     ("POST", "/v1/responses/{id}/cancel"): {},
     ("GET", "/v1/responses/{id}/antiphon/times"): None,
+    ("GET", "/v1/responses/{id}/antiphon/rounds"): None,
+    ("GET", "/v1/responses/{id}/antiphon/rounds/{item}"): None,
+    ("GET", "/v1/responses/{id}/antiphon/tree"): None,
+    ("GET", "/v1/responses/{id}/antiphon/export"): None,
+    ("GET", "/v1/conversations/{id}/antiphon/tree"): None,
+    ("GET", "/v1/conversations/{id}/antiphon/export"): None,
+    ("POST", "/v1/conversations/antiphon/import"): {"jsonl": ""},
     ("POST", "/v1/responses/compact"): _TURN,
     ("POST", "/v1/responses/input_tokens"): _TURN,
     ("POST", "/v1/chat/completions"): _CHAT,
@@ -178,6 +185,7 @@ CREATING: Final = {
 }
 # Forms, and what needs a file first: their keys are tested in `api`.
 CREATING_WITH_FILES: Final = {
+    ("POST", "/v1/conversations/antiphon/import"),
     ("POST", "/v1/files"),
     ("POST", "/v1/uploads"),
     ("POST", "/v1/uploads/{id}/parts"),

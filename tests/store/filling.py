@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from antiphon.store.base import AuditRecord, Batch, Conversation, Intent, Notice, Project, Store
+from antiphon.store.base import (
+    AuditRecord,
+    Batch,
+    Conversation,
+    Intent,
+    KeptRound,
+    Notice,
+    Project,
+    Store,
+)
 from antiphon.store.base.ledger import Budget, LineItem, RateLimit
 from antiphon.store.base.vector_stores import Attributes, Chunk, FileBatch
 from tests.store.file_samples import (
@@ -37,7 +46,12 @@ async def fill(store: Store) -> None:
     await store.begin(OWNER, opened("r3"), [message("i\x003", "\x00")], batch=Batch(0, 1, b"\x00a"))
     ended = opened("r3", status="completed", output=[message("o3"), {"type": "x:odd"}])
     notice = Notice("n1", OWNER, "r3", "response.completed", 7, "https://example.test/hook")
-    await store.finish(OWNER, ended, batch=Batch(2, 2, b"b"), entries=[notice])
+    sent: dict[str, Any] = {"owner": OWNER, "response_id": "r3", "created_at": 7, "size": 3}
+    rounds = [
+        KeptRound(number=0, kind="model", body=b"\x00\xff", **sent),
+        KeptRound(number=1, kind="repair", body=None, **sent),
+    ]
+    await store.finish(OWNER, ended, batch=Batch(2, 2, b"b"), entries=[notice, *rounds])
     talk = Conversation("c1", 5, {"topic": "ÅÅ"})
     await store.conversations.create(OWNER, talk, [message("i1"), message("i\x002")])
     await store.claims.take(OWNER, "token", b"\xff\x00", "r3", 9)

@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.gateway.upkeep import sweep
 from antiphon.server.auth import new_key
 from antiphon.server.limits import ServerLimits
@@ -20,6 +21,7 @@ from antiphon.store.base import Store
 from antiphon.store.postgres import PostgresStore
 from antiphon.store.retention import CLASSES, TABLES
 from antiphon.store.sqlite import SqliteStore
+from antiphon.testing import ChatBackend, ScriptedUpstream
 from antiphon.testing.gateway import serve_gateway
 from tests.asking import ask, request
 from tests.postgres import fresh_database
@@ -113,7 +115,11 @@ async def _fill(store: Store) -> str:
     key, record = new_key("ann", int(time.time()))
     await store.add_key(record)
     headers = {"Authorization": f"Bearer {key}"}
-    async with serve_gateway(ScriptedBackend(), store=store) as gateway:
+    settings = ServerSettings(keep_upstream_requests=True)
+    async with (
+        ScriptedUpstream() as upstream,
+        serve_gateway(ChatBackend(upstream.base_url), store=store, settings=settings) as gateway,
+    ):
         made = await request(gateway, "POST", "/conversations", body=b"{}", headers=headers)
         conversation = made.json["id"]
         await ask(gateway, headers, input="one two", stream=True, conversation=conversation)
@@ -144,7 +150,8 @@ async def test_the_sweep_removes_what_its_class_says_and_nothing_else(
         assert full[table] > 0, table
     for table in ("conversations", "conversation_items", "keys"):
         assert full[table] > 0, table
-    assert _changed(full, without_logs) == {"log", "brief"}
+    assert full["rounds"] == 3
+    assert _changed(full, without_logs) == {"log", "brief", "prompt"}
     assert without_logs["logs"] == 0
     assert _changed(without_logs, without_content) == {"content"}
     assert without_content["responses"] == without_content["items"] == 0

@@ -14,11 +14,29 @@ import msgspec
 
 from tests.clients.install import ROOT, node, node_modules
 from tests.ui.house import open_house
+from tests.ui.house_turns import open_turns
 from tests.ui.install import NPM
 from tests.vscode.install import browser
 
 _FOLDER: Final = ROOT / "docs" / "ui"
 _SCRIPT: Final = Path(__file__).parent / "pictures.mjs"
+
+
+async def _take_turns() -> int:
+    """Take those of rounds, trees and conversations."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with open_turns(folder) as facts:
+            run = await asyncio.create_subprocess_exec(
+                str(node()),
+                str(_SCRIPT.with_name("pictures_turns.mjs")),
+                str(node_modules(NPM)),
+                str(browser()),
+                str(folder / "profile"),
+                msgspec.json.encode(facts).decode(),
+                str(_FOLDER),
+            )
+            return await run.wait()
 
 
 async def _take() -> int:
@@ -43,4 +61,4 @@ async def _take() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(asyncio.run(_take()))
+    raise SystemExit(asyncio.run(_take()) or asyncio.run(_take_turns()))

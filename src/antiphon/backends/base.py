@@ -45,6 +45,10 @@ def _always() -> bool:
     return True
 
 
+def _no_body() -> bytes:
+    return b""
+
+
 class DeltaRefused(Exception):
     """A sink cannot take what it was given, for this reason. No backend handles this error."""
 
@@ -69,6 +73,8 @@ class Ask(msgspec.Struct, frozen=True):
 
     It is asked when `run` has ended, in whichever way.
     """
+    body: Callable[[], bytes] = _no_body
+    """Returns what the upstream is sent, until it has answered; nothing if there is no wire."""
 
 
 class Relayed(msgspec.Struct, frozen=True):

@@ -81,7 +81,8 @@ class HostBackend:
     async def open(self, plan: Plan) -> Ask:
         """Return the request for this plan, as the editor is sent it."""
         exchange = await aside_if(plan.is_large, HostExchange, plan, self._account)
-        return Ask(exchange.degraded, partial(self._run, plan, exchange))
+        run = partial(self._run, plan, exchange)
+        return Ask(exchange.degraded, run, body=lambda: exchange.body)
 
     async def _run(self, plan: Plan, exchange: HostExchange, sink: DeltaSink) -> None:
         """Send the request, and read its answer into the sink."""

@@ -85,7 +85,7 @@ class HttpBackend:
         )
         sending = Sending()
         run = partial(self._run, plan, exchange, sending)
-        return Ask(exchange.degraded, run, lambda: sending.is_taken)
+        return Ask(exchange.degraded, run, lambda: sending.is_taken, lambda: exchange.body)
 
     async def _run(self, plan: Plan, exchange: Exchange, sending: Sending, sink: DeltaSink) -> None:
         """Send the request once, and read its answer into the sink."""

@@ -131,9 +131,11 @@ class LocalBackend:
             raise _no_such_model(plan.model, self._model)
         tools = candidates(plan)
         asked, _ = plan_answer(plan, tools, _PROFILE)
-        _, degraded = self._request(asked)
-        run = partial(self._run, plan, tools)
-        return Ask([*_notes(plan, asked), *degraded], lifted(run, plan.toolbox))
+        body, degraded = self._request(asked)
+        run = lifted(partial(self._run, plan, tools), plan.toolbox)
+        # With several tools the model is asked to choose one first, so this is not all of it.
+        written = partial(msgspec.json.encode, body) if len(tools) <= 1 else bytes
+        return Ask([*_notes(plan, asked), *degraded], run, body=written)
 
     async def _run(self, plan: Plan, tools: Sequence[Tool], sink: DeltaSink) -> None:
         spent = Usage()

@@ -22,6 +22,7 @@ from antiphon.accounts.runs import NO_RUN, Run
 from antiphon.engine.budget import Budget, Hold
 from antiphon.engine.keep.carried_states import CarriedStates
 from antiphon.engine.keep.follow import follow
+from antiphon.engine.keep.kept_requests import KeptRequests
 from antiphon.engine.keep.live import Live
 from antiphon.engine.keep.pending_writes import PendingWrites
 from antiphon.engine.keep.recovery import Recovery
@@ -158,6 +159,7 @@ class Engine:
         input_files: InputFiles,
         note_call: CallNote = lambda kind, ending, seconds, name: None,
         watcher: ChargeWatcher = NO_WATCHER,
+        keeps_requests: bool = False,
     ) -> None:
         self.store = store
         self.now = now
@@ -165,6 +167,8 @@ class Engine:
         self.sealer = sealer
         self.observe = observe
         self._watcher = watcher
+        self.keeps_requests = keeps_requests
+        """Whether what upstreams are sent is stored."""
         self.notify = notify
         self._note_call = note_call
         self.budget = Budget(memory_bytes)
@@ -302,6 +306,33 @@ class Engine:
             hold.release()
             raise
 
+    async def render(self, request: CreateResponse, principal: Principal, hold: Hold) -> bytes:
+        """Return what an upstream would be sent for a request now; empty if it has no wire.
+
+        Nothing is sent, stored or locked: the request must name no conversation. Tools that the
+        gateway runs are not asked what they offer, and files are not read.
+        """
+        setup = self.setup
+        route = await setup.catalog.route(request.model)
+        response = first_response(request, (), self.mint("resp"), route.name, self.now())
+        admitted = _Admitted(
+            setup=setup,
+            request=request,
+            principal=principal,
+            route=route,
+            response=response,
+            size=_size(setup, request, hold, 0),
+            form=None,
+            is_strict=False,
+            has_error_event=True,
+        )
+        context, size = await self._load(admitted), admitted.size
+        _, items, _, assessment = await size.run(
+            self._assemble, admitted, context, route.capabilities, {}
+        )
+        plan = make_plan(request, assessment, items, route.first.model, is_large=size.is_large)
+        return (await route.first.backend.open(plan)).body()
+
     def follow(
         self, owner: str, response_id: str, after: int = -1
     ) -> AsyncGenerator[list[Event], None]:
@@ -416,7 +447,14 @@ class Engine:
             run=admitted.run,
             conversation=conversation,
             context_bytes=lambda: size.bytes,
+            kept=self._kept_requests(admitted),
         )
+
+    def _kept_requests(self, admitted: _Admitted) -> KeptRequests | None:
+        """Return what keeps the requests to upstreams; None if they are not stored."""
+        if not self.keeps_requests or not admitted.is_stored:
+            return None
+        return KeptRequests(admitted.owner, admitted.response.id, self.now)
 
     def charges(
         self,
@@ -427,6 +465,7 @@ class Engine:
         run: Run = NO_RUN,
         conversation: str | None = None,
         context_bytes: Callable[[], int] = lambda: 0,
+        kept: KeptRequests | None = None,
     ) -> TurnCharges:
         """Return what pays for a request. Its `close` must be awaited, however it ends."""
         payer = Payer(principal.owner, principal.key_id, principal.user, conversation, run.id)
@@ -439,6 +478,7 @@ class Engine:
             run=run,
             context_bytes=context_bytes,
             watcher=self._watcher,
+            kept=kept,
         )
 
     def pay_for_embeddings(

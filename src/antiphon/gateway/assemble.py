@@ -33,6 +33,7 @@ from antiphon.server.api import (
     chat,
     compact,
     conversations,
+    exports,
     files,
     health,
     messages,
@@ -40,7 +41,9 @@ from antiphon.server.api import (
     organization,
     relay,
     responses,
+    rounds,
     skills,
+    trees,
     uploads,
     vector_store_files,
     vector_stores,
@@ -81,7 +84,7 @@ __all__ = [
 ]
 
 _RESOURCES: Final = (
-    *(responses, compact, conversations, websocket, models, health),
+    *(responses, compact, conversations, websocket, models, health, rounds, trees, exports),
     *(files, uploads, vector_stores, vector_store_files, containers_api, skills, organization),
 )
 _ROUTES: Final = [route for resource in _RESOURCES for route in resource.ROUTES]
@@ -115,6 +118,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     files: FileLimits = FileLimits()
     ui: bool = False
     """Whether the dashboard is served at /ui."""
+    keep_upstream_requests: bool = False
+    """Whether what upstreams are sent is stored with each response."""
     prompts: Mapping[str, PromptTemplate] = {}
     """Templates that a request may name."""
     input_files: InputFileSettings = InputFileSettings()
@@ -171,6 +176,7 @@ async def make_app(
         ),
         note_call=metrics.note_call if telemetry is None else _both_calls(metrics, telemetry),
         watcher=_watcher(metrics, telemetry, webhooks.alerts),
+        keeps_requests=settings.keep_upstream_requests,
     )
     index = index or FileIndex(store)
     index.pay_with(engine.pay_for_embeddings)

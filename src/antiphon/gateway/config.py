@@ -159,6 +159,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Pages that may use the gateway; in the environment they are separated by commas."""
     ui: bool | None = None
     """Whether the dashboard is served; on loopback, if it is not set."""
+    keep_upstream_requests: bool | None = None
+    """Whether what upstreams are sent is stored; where no keys are required, if it is not set."""
     rerun_background: bool = False
     seal_keys_env: str = "ANTIPHON_SEAL_KEYS"
     """The name of the environment variable that holds the keys, never a key itself."""
@@ -194,6 +196,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     containers: ContainerSettings = ContainerSettings()
     sandbox: SandboxSettings = SandboxSettings()
     webhooks: tuple[Webhook, ...] = ()
+
+    @property
+    def keeps_upstream_requests(self) -> bool:
+        """Whether what upstreams are sent is stored: only on request where keys are required."""
+        wish = self.keep_upstream_requests
+        return not self.require_keys if wish is None else wish
 
 
 TABLES: Final[Mapping[str, type[msgspec.Struct]]] = {

@@ -62,6 +62,7 @@ NEED_RESTART: Final = frozenset(
         # Who may enter, and what there is: decided and checked once, at the start.
         "require_keys",
         "ui",
+        "keep_upstream_requests",
         "doors",
         "id_mark",
         "seal_keys_env",

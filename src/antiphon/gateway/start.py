@@ -252,6 +252,7 @@ def _server_settings(
         id_mark=settings.id_mark,
         rerun_background=settings.rerun_background,
         ui=bool(settings.ui),
+        keep_upstream_requests=settings.keeps_upstream_requests,
         prompts=settings.prompts,
         input_files=settings.input_files,
         documents=settings.documents,

@@ -97,6 +97,8 @@ async def sweep(store: Store, limits: ServerLimits, now: int) -> None:
     if limits.log_retention_days is not None:
         old_logs = now - int(limits.log_retention_days * _DAY)
         await sweep_in_steps(store.sweep_logs, old_logs, _LOGS_AT_ONCE)
+    old_rounds = now - int(limits.upstream_request_retention_days * _DAY)
+    await sweep_in_steps(store.rounds.sweep, old_rounds, _LOGS_AT_ONCE)
     await store.native_states.expire(now - STATE_SECONDS)
     await sweep_in_steps(store.files.sweep, now, _FILES_AT_ONCE)
     old_charges = now - int(limits.charge_retention_days * _DAY)

@@ -50,6 +50,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     retention_days: float = 30.0
     log_retention_days: float | None = None
     """How long events are stored as they were sent; None: as long as their response."""
+    upstream_request_retention_days: float = 7.0
+    """How long requests to upstreams are stored as they were sent, if they are at all."""
     charge_retention_days: float = 400.0
     """Thirteen months, so that a year can be compared with the one before."""
 

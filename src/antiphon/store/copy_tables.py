@@ -180,6 +180,11 @@ TABLES: Final = (
         ),
         ("key",),
     ),
+    Table(
+        "rounds",
+        ("owner", "response", "number", "kind", "created_at", "size", "body"),
+        ("owner", "response", "number"),
+    ),
     Table("native_states", ("key", "owner", "call", "response", "created_at", "body"), ("key",)),
     Table(
         "tool_calls",

@@ -22,6 +22,9 @@ _IGNORED: Final = {
     "projects with settings": "SELECT count(*) FROM projects",
     "budgets": "SELECT count(*) FROM budgets",
     "rate limits": "SELECT count(*) FROM rate_limits",
+    "requests to upstreams, which outlive a response that it deletes": (
+        "SELECT count(*) FROM rounds"
+    ),
 }
 
 

@@ -4,6 +4,7 @@
 |---|---|---|
 | `content` | what callers and models said | after `retention_days`, with its response |
 | `conversation` | conversations and their items | when their owner deletes them |
+| `prompt` | requests to upstreams, as sent | after `upstream_request_retention_days` |
 | `log` | events as they were sent | after `log_retention_days`, or with the response |
 | `file` | files, containers, skills, vector stores | when they expire or are deleted |
 | `facts` | single charges | after `charge_retention_days` |
@@ -25,6 +26,7 @@ __all__ = ["CLASSES", "TABLES", "RetentionClass"]
 RetentionClass = Literal[
     "content",
     "conversation",
+    "prompt",
     "log",
     "file",
     "facts",
@@ -39,6 +41,7 @@ CLASSES: Final[tuple[RetentionClass, ...]] = get_args(RetentionClass)
 _MEMBERS: Final[dict[RetentionClass, tuple[str, ...]]] = {
     "content": ("responses", "items"),
     "conversation": ("conversations", "conversation_items"),
+    "prompt": ("rounds",),
     "log": ("log", "logs"),
     "file": (
         *("files", "blobs", "blob_pieces", "uploads", "upload_parts"),

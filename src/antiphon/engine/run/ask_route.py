@@ -18,6 +18,7 @@ from antiphon.engine.run.turn_charges import TurnCharges
 from antiphon.plans.plan import Plan
 from antiphon.routing.candidates import Route
 from antiphon.routing.choice import NO_SESSION, Session
+from antiphon.store.base import RoundKind
 
 __all__ = ["ask_route"]
 
@@ -32,10 +33,12 @@ async def ask_route(
     session: Session = NO_SESSION,
     listener: Listener | None = None,
     is_strict: bool = False,
+    kind: RoundKind = "model",
 ) -> None:
     """Ask the deployments of a route until the answer is whole. Raise as `Rounds.run` does."""
     failover = Failover(route, session, listener)
-    last: list[Policy] = [failover, Charging(charges, failover)]
+    charging = Charging(charges, failover)
+    last: list[Policy] = [failover, charging]
     if route.rules.failover == "stream" and plan.stream:
         last.insert(0, Continuation(failover, is_strict=is_strict))
     try:
@@ -44,6 +47,9 @@ async def ask_route(
             plan = msgspec.structs.replace(plan, model=first.model)
         larger = [Overflow(failover)] if route.on_overflow else []
         found = [*larger, *policies, *last]
-        await Rounds(first.backend, plan, found, sink).run()
+        rounds = Rounds(first.backend, plan, found, sink, kind)
+        if charges.kept is not None:
+            rounds.on_ask = charging.keep
+        await rounds.run()
     finally:
         failover.leave()

@@ -24,7 +24,7 @@ from typing import ClassVar, Final, NamedTuple
 import msgspec
 
 from antiphon.accounts.refusals import refusal_of
-from antiphon.backends.base import Backend
+from antiphon.backends.base import Ask, Backend
 from antiphon.engine.run.failover import Failover
 from antiphon.engine.run.meter import Meter
 from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
@@ -42,6 +42,7 @@ from antiphon.protocol.errors import BackendError, StoreUnavailable
 from antiphon.protocol.token_counts import NO_TOKENS, TokenCounts, counts_of, usage_of
 from antiphon.routing.candidates import Candidate
 from antiphon.store.base.ledger import Basis, Outcome, Refused
+from antiphon.store.base.rounds import RoundKind
 from antiphon.transport.aside import aside_if
 
 __all__ = ["FIRST_GRANT", "LEAST_GRANT", "Charging"]
@@ -196,6 +197,12 @@ class Charging(Policy):
         size += sum(text_bytes(tool_text(item)) for item in added)
         self._known = max(count, len(plan.items)), size
         return size
+
+    async def keep(self, ask: Ask, kind: RoundKind) -> None:
+        """Keep what the upstream is sent for the charge that is held."""
+        kept, charge, plan = self._charges.kept, self._charge, self._plan
+        if kept is not None and charge is not None and plan is not None:
+            await kept.add(charge.number, kind, ask.body(), plan)
 
     # While output arrives.
 

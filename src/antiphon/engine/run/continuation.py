@@ -45,6 +45,7 @@ from antiphon.protocol.deltas import (
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.response import Usage
 from antiphon.routing.choice import Choice
+from antiphon.store.base import RoundKind
 
 __all__ = ["Continuation"]
 
@@ -63,6 +64,7 @@ class Continuation(Policy):
     """Watches what the caller was shown, and goes on with it at another deployment."""
 
     sees: ClassVar[bool] = True
+    kind: ClassVar[RoundKind] = "continuation"
 
     def __init__(self, failover: Failover, *, is_strict: bool) -> None:
         self._failover = failover

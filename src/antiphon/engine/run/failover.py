@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 import msgspec
 
@@ -32,6 +32,7 @@ from antiphon.routing.choice import (
     choose_open,
     choose_other,
 )
+from antiphon.store.base import RoundKind
 
 __all__ = ["ANSWERED", "Failover", "Listener", "Overflow"]
 
@@ -60,6 +61,8 @@ class Listener(Protocol):
 
 class Failover(Policy):
     """Asks the deployments of a route one after the other. `start` chooses the first."""
+
+    kind: ClassVar[RoundKind] = "attempt"
 
     def __init__(self, route: Route, session: Session, listener: Listener | None) -> None:
         self._route = route
@@ -318,6 +321,8 @@ class Failover(Policy):
 
 class Overflow(Policy):
     """Asks the model with a larger window when the context does not fit otherwise."""
+
+    kind: ClassVar[RoundKind] = "attempt"
 
     def __init__(self, failover: Failover) -> None:
         self._failover = failover

@@ -51,6 +51,7 @@ from antiphon.protocol.hosted import is_hosted
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Usage
 from antiphon.protocol.tools import ToolPolicy
+from antiphon.store.base import RoundKind
 
 __all__ = ["Repair"]
 
@@ -61,6 +62,7 @@ class Repair(Policy):
     """Ask again, once, when an answer is not what it had to be."""
 
     sees: ClassVar[bool] = True
+    kind: ClassVar[RoundKind] = "repair"
 
     def __init__(self, checks: Checks) -> None:
         self._checks = checks

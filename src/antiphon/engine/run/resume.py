@@ -9,13 +9,14 @@ After `MAX_PAUSES` of them the answer ends as incomplete.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
 from antiphon.engine.run.rounds import Next, Policy, RoundEnd, Rounds
 from antiphon.protocol.deltas import Delta, NativeState, Reported, Stopped
 from antiphon.protocol.native_state import paused_item
+from antiphon.store.base import RoundKind
 
 __all__ = ["MAX_PAUSES", "Resume"]
 
@@ -24,6 +25,8 @@ MAX_PAUSES: Final = 10
 
 class Resume(Policy):
     """Ask a provider that paused to go on."""
+
+    kind: ClassVar[RoundKind] = "continuation"
 
     sees = True
 

@@ -20,19 +20,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import ClassVar, Final, Protocol
 
 import msgspec
 
-from antiphon.backends.base import Backend, DeltaRefused, DeltaSink
+from antiphon.backends.base import Ask, Backend, DeltaRefused, DeltaSink
 from antiphon.engine.prepare.grammars import aside
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Degraded, Delta, Stopped, TextGrew, TierUsed, UsageKnown
 from antiphon.protocol.errors import AntiphonError, BackendError, OurFault
 from antiphon.protocol.response import Usage, add_usage
+from antiphon.store.base import RoundKind
 
 __all__ = ["Next", "Policy", "RoundEnd", "Rounds", "RoundsSink"]
 
@@ -100,6 +101,8 @@ class Policy:
 
     sees: ClassVar[bool] = False
     """Whether `see` looks at what is produced."""
+    kind: ClassVar[RoundKind] = "model"
+    """What the rounds are that it wants."""
 
     @property
     def note_text(self) -> Callable[[str], object] | None:
@@ -161,10 +164,19 @@ class Rounds:
     """Runs a plan until no policy wants another round."""
 
     def __init__(
-        self, backend: Backend, plan: Plan, policies: Sequence[Policy], sink: RoundsSink
+        self,
+        backend: Backend,
+        plan: Plan,
+        policies: Sequence[Policy],
+        sink: RoundsSink,
+        kind: RoundKind = "model",
     ) -> None:
         self.backend = backend
         """The backend that is asked now."""
+        self.kind: RoundKind = kind
+        """Why it is asked."""
+        self.on_ask: Callable[[Ask, RoundKind], Awaitable[None]] | None = None
+        """Awaited with each request before it is sent, if it is to be kept."""
         self.has_begun = False
         """Whether anything was forwarded to the sink."""
         self.is_answering = False
@@ -232,6 +244,7 @@ class Rounds:
             self._fault = end.error if wish.backend is not None else None
             self._reports = not wish.continues or wish.backend is not None
             self.backend = wish.backend or self.backend
+            self.kind = self._policies[wishing].kind
             plan, level, self.continues = wish.plan, wishing + 1, wish.continues
             level = 0 if wish.is_longer else level
             self.is_answering = self.is_answering and wish.continues
@@ -311,6 +324,8 @@ class Rounds:
         ask = await self.backend.open(plan)
         if ask.degraded:
             self._report(ask.degraded, is_said=False)
+        if self.on_ask is not None:
+            await self.on_ask(ask, self.kind)
         self._sink.begin_round(plan, continues=self.continues)
         self._is_taken = ask.is_taken
         try:

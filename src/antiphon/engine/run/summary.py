@@ -106,7 +106,7 @@ class Summariser:
         plan = _summary_plan(self._plan, items)
         answer = _Notes()
         with suppress(_TooLong):
-            await ask_route(self._route, plan, (), answer, self._charges)
+            await ask_route(self._route, plan, (), answer, self._charges, kind="compaction")
         self._notes += [note for note in answer.degraded if not note.startswith(_IRRELEVANT)]
         return self._judge(answer.text.strip()[:_MAX_SUMMARY], answer.reason)
 

@@ -9,6 +9,7 @@ and developer messages, what the user asked last, and the newest calls always st
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar
 
 import msgspec
 
@@ -17,6 +18,7 @@ from antiphon.plans.plan import Plan
 from antiphon.protocol.errors import ContextOverflow
 from antiphon.protocol.families import answers, is_call, is_output
 from antiphon.protocol.items import Item, item_type
+from antiphon.store.base import RoundKind
 
 __all__ = ["Truncate", "drop_oldest"]
 
@@ -27,6 +29,8 @@ class Truncate(Policy):
     `note` is called with a report of what is left out. Between the rounds of a turn, the context
     is what is left of it so far, with what has been added since.
     """
+
+    kind: ClassVar[RoundKind] = "truncation"
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note

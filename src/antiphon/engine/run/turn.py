@@ -514,6 +514,8 @@ class Turn:
         response = cast(TerminalEvent, events[-1]).response
         settled = self.charges.entries()
         entries = [*self._services.notify(self.owner, response), *settled]
+        if self.charges.kept is not None:
+            entries += await self.charges.kept.entries()
         output = keep_states(response.output, self._builder.states)
         kept = msgspec.structs.replace(response, output=output)
         try:

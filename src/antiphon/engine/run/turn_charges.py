@@ -18,6 +18,7 @@ from typing import Final, Protocol
 import msgspec
 
 from antiphon.accounts.runs import NO_RUN, Run
+from antiphon.engine.keep.kept_requests import KeptRequests
 from antiphon.engine.keep.pending_writes import Defer
 from antiphon.models.prices import Price, dollars_of
 from antiphon.plans.plan import Plan
@@ -140,7 +141,10 @@ class TurnCharges:
         run: Run = NO_RUN,
         context_bytes: Callable[[], int] = lambda: 0,
         watcher: ChargeWatcher = NO_WATCHER,
+        kept: KeptRequests | None = None,
     ) -> None:
+        self.kept = kept
+        """What keeps the requests that are charged; None if they are not kept."""
         self.started = time.monotonic()
         self.response_id = response_id
         self.payer = payer

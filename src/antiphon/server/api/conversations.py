@@ -30,7 +30,7 @@ from antiphon.server.app import Call, Route
 from antiphon.store.base import Claim, ClaimRequest, Conversation, Conversations
 from antiphon.store.encoding import read_names
 
-__all__ = ["ROUTES"]
+__all__ = ["ROUTES", "show_conversation"]
 
 _MAX_ITEMS: Final = 20
 """Items that may be added at a time."""
@@ -42,7 +42,7 @@ async def create(call: Call) -> web.StreamResponse:
     earlier = await _find_earlier(call, once)
     made = await _kept(call).get(call.owner, earlier.response_id) if earlier else None
     if made is not None:
-        return _replayed(_answer(call, made))
+        return _replayed(show_conversation(call, made))
     body = await _read_object(call) if await read_data(call) else {}
     given = body.get("items")
     items = await _read_items(call, [] if given is None else given)
@@ -50,14 +50,16 @@ async def create(call: Call) -> web.StreamResponse:
     conversation = Conversation(engine.mint("conv"), engine.now(), _read_metadata(body))
     earlier = await _kept(call).create(call.owner, conversation, items, once)
     if earlier is None:
-        return _answer(call, conversation)
+        return show_conversation(call, conversation)
     check_same(once, earlier)  # the same request was a moment earlier
-    return _replayed(_answer(call, await _kept(call).get(call.owner, earlier.response_id)))
+    return _replayed(
+        show_conversation(call, await _kept(call).get(call.owner, earlier.response_id))
+    )
 
 
 async def retrieve(call: Call) -> web.StreamResponse:
     """Return a conversation without its items."""
-    return _answer(call, await _kept(call).get(call.owner, call.path_id))
+    return show_conversation(call, await _kept(call).get(call.owner, call.path_id))
 
 
 async def update(call: Call) -> web.StreamResponse:
@@ -66,7 +68,7 @@ async def update(call: Call) -> web.StreamResponse:
     if "metadata" not in body:
         raise _missing("metadata")
     metadata = _read_metadata(body)
-    return _answer(call, await _kept(call).update(call.owner, call.path_id, metadata))
+    return show_conversation(call, await _kept(call).update(call.owner, call.path_id, metadata))
 
 
 async def delete(call: Call) -> web.StreamResponse:
@@ -177,7 +179,8 @@ def _replayed(answer: web.Response) -> web.Response:
     return answer
 
 
-def _answer(call: Call, conversation: Conversation | None) -> web.Response:
+def show_conversation(call: Call, conversation: Conversation | None) -> web.Response:
+    """Return a conversation as it is answered. Raise NotFound if there is none."""
     if conversation is None:
         raise no_conversation(call.path_id)
     body = {

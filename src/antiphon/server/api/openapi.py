@@ -10,6 +10,7 @@ import msgspec
 from antiphon.protocol.events import EVENT_CLASSES
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
+from antiphon.protocol.rounds import ImportConversation, RoundList, RoundRequest, TurnObject
 from antiphon.protocol.times import ResponseTimes
 from antiphon.server.api.openapi_containers import CONTAINER_TYPES, container_paths
 from antiphon.server.api.openapi_files import FILE_TYPES, file_paths
@@ -19,6 +20,7 @@ from antiphon.server.api.openapi_operations import (
     answer_of,
     body_of,
     in_path,
+    list_of,
     operation,
 )
 from antiphon.server.api.openapi_organization import (
@@ -40,6 +42,10 @@ def describe() -> dict[str, Any]:
             CreateResponse,
             Response,
             ResponseTimes,
+            RoundList,
+            RoundRequest,
+            TurnObject,
+            ImportConversation,
             *FILE_TYPES,
             *CONTAINER_TYPES,
             *ORGANIZATION_TYPES,
@@ -194,6 +200,7 @@ def _paths() -> dict[str, Any]:
             "parameters": [in_path("id")],
             "get": operation("When its events were written", "ResponseTimes"),
         },
+        **_tree_paths(),
         "/v1/responses/compact": {
             "post": operation("Make a context short", "Compaction", takes="CreateResponse")
         },
@@ -260,6 +267,29 @@ def _conversation_paths() -> dict[str, Any]:
             "parameters": [in_path("id"), in_path("item")],
             "get": operation("Retrieve an item", "Item"),
             "delete": operation("Delete an item; 409 while a turn writes to it", "Conversation"),
+        },
+    }
+
+
+def _tree_paths() -> dict[str, Any]:
+    one, conversation = "/v1/responses/{id}/antiphon", "/v1/conversations/{id}/antiphon"
+    tree = list_of("The turns and those that continue them", "TurnObject", PAGE[:2])
+    export = operation("All items as lines of JSON")
+    return {
+        f"{one}/rounds": {
+            "parameters": [in_path("id")],
+            "get": operation("Which upstreams were called", "RoundList"),
+        },
+        f"{one}/rounds/{{item}}": {
+            "parameters": [in_path("id"), in_path("item")],
+            "get": operation("What an upstream was sent", "RoundRequest"),
+        },
+        f"{one}/tree": {"parameters": [in_path("id")], "get": tree},
+        f"{conversation}/tree": {"parameters": [in_path("id")], "get": tree},
+        f"{one}/export": {"parameters": [in_path("id")], "get": export},
+        f"{conversation}/export": {"parameters": [in_path("id")], "get": export},
+        "/v1/conversations/antiphon/import": {
+            "post": operation("Make one of an export", "Conversation", takes="ImportConversation")
         },
     }
 

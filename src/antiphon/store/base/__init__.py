@@ -31,9 +31,11 @@ from antiphon.store.base.log import Batch, Log, Logs
 from antiphon.store.base.native_states import NativeStates
 from antiphon.store.base.notices import Notice, Notices
 from antiphon.store.base.projects import Project, ProjectChange, Projects
+from antiphon.store.base.rounds import KeptRound, RoundKind, Rounds
 from antiphon.store.base.skills import Skill, Skills, SkillVersion
 from antiphon.store.base.store import Store
 from antiphon.store.base.tool_calls import Intent, ToolCalls
+from antiphon.store.base.trees import TreeNode, Trees
 from antiphon.store.base.turns import Turns
 from antiphon.store.base.writers import Orphan, Writers
 
@@ -64,6 +66,7 @@ __all__ = [
     "History",
     "Intent",
     "ItemPage",
+    "KeptRound",
     "KeyChange",
     "KeyRecord",
     "Keys",
@@ -77,6 +80,8 @@ __all__ = [
     "Project",
     "ProjectChange",
     "Projects",
+    "RoundKind",
+    "Rounds",
     "Settlement",
     "Size",
     "Skill",
@@ -85,6 +90,8 @@ __all__ = [
     "Store",
     "StoredFile",
     "ToolCalls",
+    "TreeNode",
+    "Trees",
     "Turns",
     "Upload",
     "UploadPart",

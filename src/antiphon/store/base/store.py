@@ -18,8 +18,10 @@ from antiphon.store.base.log import Logs
 from antiphon.store.base.native_states import NativeStates
 from antiphon.store.base.notices import Notices
 from antiphon.store.base.projects import Projects
+from antiphon.store.base.rounds import Rounds
 from antiphon.store.base.skills import Skills
 from antiphon.store.base.tool_calls import ToolCalls
+from antiphon.store.base.trees import Trees
 from antiphon.store.base.turns import Turns
 from antiphon.store.base.vector_stores import VectorStores
 from antiphon.store.base.writers import Writers
@@ -59,6 +61,16 @@ class Store(Turns, Logs, Histories, Writers, Keys, Protocol):
     @property
     def ledger(self) -> Ledger:
         """What every call of an upstream cost, and how much may be spent."""
+        ...
+
+    @property
+    def rounds(self) -> Rounds:
+        """What upstreams were sent, as far as that is kept."""
+        ...
+
+    @property
+    def trees(self) -> Trees:
+        """Which responses continue which."""
         ...
 
     @property

@@ -16,6 +16,7 @@ from antiphon.protocol.response import Response
 from antiphon.store.base import Admit, Batch, Entry, History, Log, Notice, Orphan
 from antiphon.store.base.entries import group_entries
 from antiphon.store.base.ledger import Settlement
+from antiphon.store.base.rounds import KeptRound
 from antiphon.store.encoding import (
     admit_bodies,
     compress_log,
@@ -36,8 +37,10 @@ from antiphon.store.memory.ledger import MemoryLedger
 from antiphon.store.memory.native_states import MemoryNativeStates
 from antiphon.store.memory.notices import MemoryNotices
 from antiphon.store.memory.projects import MemoryProjects
+from antiphon.store.memory.rounds import MemoryRounds
 from antiphon.store.memory.skills import MemorySkills
 from antiphon.store.memory.tool_calls import MemoryToolCalls
+from antiphon.store.memory.trees import MemoryTrees
 from antiphon.store.memory.turns import MemoryTurns, StoredTurn
 from antiphon.store.memory.vector_stores import MemoryVectorStores
 from antiphon.store.pulse import Pulse
@@ -74,6 +77,8 @@ class MemoryStore(MemoryKeys):
             self._check_open, self._turns.response_of, self._turns.has
         )
         self.ledger = MemoryLedger(self._check_open, max_responses * _CHARGES_EACH, self.audit)
+        self.rounds = MemoryRounds(self._check_open)
+        self.trees = MemoryTrees(self._check_open, self._turns)
         self._file_claims = claims = MemoryClaims(
             self._check_open, max_responses, table="file_claims"
         )
@@ -90,6 +95,7 @@ class MemoryStore(MemoryKeys):
             self.keys_of,
             [
                 self._turns,
+                self.rounds,
                 self.conversations,
                 self.claims,
                 self.notices,
@@ -109,6 +115,7 @@ class MemoryStore(MemoryKeys):
         self._kinds: dict[type[Entry], Callable[[Sequence[Any]], None]] = {
             Notice: lambda notices: self.notices.add(notices),
             Settlement: lambda settled: self.ledger.settle_now(settled),
+            KeptRound: lambda rounds: self.rounds.add(rounds),
         }
 
     async def begin(
@@ -276,7 +283,7 @@ class MemoryStore(MemoryKeys):
             kept.clear()
         for facet in (self.conversations, self.claims, self.notices, self.native_states):
             facet.clear()
-        for more in (self.tool_calls, self._file_claims, self.blobs, self.files):
+        for more in (self.tool_calls, self._file_claims, self.blobs, self.files, self.rounds):
             more.clear()
         for last in (self.containers, self.skills, self.vector_stores, self.ledger):
             last.clear()
@@ -295,4 +302,5 @@ class MemoryStore(MemoryKeys):
         self.claims.forget_response(owner, response_id)
         self.native_states.forget_response(owner, response_id)
         self.tool_calls.forget_response(owner, response_id)
+        self.rounds.forget_response(owner, response_id)
         self._waiters.wake(response_id)

@@ -58,6 +58,7 @@ class MemoryTurns:
         self._numbers = count()
         self._turns: dict[_Key, StoredTurn] = {}
         self._places: dict[_Key, list[StoredTurn]] = {}
+        self._children: dict[_Key, list[str]] = {}
         self.removals = 0
 
     def __iter__(self) -> Iterator[_Key]:
@@ -91,7 +92,13 @@ class MemoryTurns:
         while len(self._turns) >= self._room:
             self.remove(*next(iter(self)))
         self._turns[owner, response_id] = turn
+        if turn.parent is not None:
+            self._children.setdefault((owner, turn.parent), []).append(response_id)
         self.index(owner, turn, turn.inputs)
+
+    def children(self, owner: str, response_id: str) -> Sequence[str]:
+        """Return the ids of the turns that continue this one, oldest first."""
+        return self._children.get((owner, response_id), ())
 
     def index(self, owner: str, turn: StoredTurn, items: Sequence[StoredItem]) -> None:
         """Make these items of a turn findable by their ids."""
@@ -149,6 +156,11 @@ class MemoryTurns:
         turn = self._turns.pop((owner, response_id))
         self.removals += 1
         self._on_removal(owner, response_id)
+        if turn.parent is not None:
+            siblings = self._children[owner, turn.parent]
+            siblings.remove(response_id)
+            if not siblings:
+                del self._children[owner, turn.parent]
         for item_id in {item.id for item in turn.items if item.id is not None}:
             rest = [other for other in self._places[owner, item_id] if other is not turn]
             if rest:
@@ -171,3 +183,4 @@ class MemoryTurns:
         """Remove everything."""
         self._turns.clear()
         self._places.clear()
+        self._children.clear()

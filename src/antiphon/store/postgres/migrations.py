@@ -369,6 +369,23 @@ _PROJECTS: Final[Migration] = (
     )""",
 )
 
+# What upstreams were sent, and which responses continue which.
+_ROUNDS: Final[Migration] = (
+    """CREATE TABLE rounds (
+        owner TEXT COLLATE "C" NOT NULL,
+        response TEXT COLLATE "C" NOT NULL,
+        number BIGINT NOT NULL,
+        kind TEXT COLLATE "C" NOT NULL,
+        created_at BIGINT NOT NULL,
+        size BIGINT NOT NULL,
+        body BYTEA,
+        PRIMARY KEY (owner, response, number)
+    )""",
+    "ALTER TABLE rounds ALTER COLUMN body SET STORAGE EXTERNAL",
+    "CREATE INDEX rounds_by_time ON rounds (created_at)",
+    "CREATE INDEX responses_by_parent ON responses (owner, parent) WHERE parent IS NOT NULL",
+)
+
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     _FIRST,
     _SECOND,
@@ -381,6 +398,7 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     LEDGER_TABLES,
     LOG_PARTITIONS,
     VECTOR_TERMS,
+    _ROUNDS,
 )
 ADDITIONS: Final = frozenset({11})
 """Migrations after which gateways that do not know them may still start (see `versions`)."""

@@ -34,7 +34,9 @@ from antiphon.store.sql.containers import SqlContainers
 from antiphon.store.sql.keys import SqlKeys
 from antiphon.store.sql.projects import SqlProjects
 from antiphon.store.sql.purge import Purge
+from antiphon.store.sql.rounds import SqlRounds
 from antiphon.store.sql.skills import SqlSkills
+from antiphon.store.sql.trees import SqlTrees
 from antiphon.store.sql.uploads import SqlUploads
 from antiphon.store.sql.vector_files import detach_from_all, empty_expired
 
@@ -68,6 +70,8 @@ class PostgresStore(PostgresTurns, PostgresLogs, PostgresHistories, PostgresWrit
         self.containers = SqlContainers(self._tables)
         self.skills = SqlSkills(self._tables)
         self.audit = SqlAudit(self._tables)
+        self.rounds = SqlRounds(self._tables)
+        self.trees = SqlTrees(self._tables)
         purge = Purge(self._tables, self._tables, self.vector_stores, self._remove_turns)
         self.projects = SqlProjects(self._tables, purge)
         self.files.on_removal.append(detach_from_all)

@@ -15,6 +15,7 @@ from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.store.base import Admit, Batch, Entry, Notice, Settlement
 from antiphon.store.base.entries import group_entries
+from antiphon.store.base.rounds import KeptRound
 from antiphon.store.postgres.conversations import insert_said
 from antiphon.store.postgres.database import Connection
 from antiphon.store.postgres.facet import Facet
@@ -24,6 +25,7 @@ from antiphon.store.postgres.ledger_work import LEDGER, Work
 from antiphon.store.postgres.log import close_logs, insert_batches
 from antiphon.store.postgres.node import LEASE
 from antiphon.store.postgres.notices import insert_notices
+from antiphon.store.postgres.rounds import insert_rounds
 from antiphon.store.postgres.rows import columns, is_text, response_of
 from antiphon.store.postgres.writers import explain_losses
 from antiphon.store.turns import (
@@ -38,7 +40,8 @@ __all__ = ["KINDS", "PostgresTurns"]
 
 # Writes the entries of each kind (see `base.entries`). Any: of its own kind.
 KINDS: Final[dict[type[Entry], Callable[[Connection, Sequence[Any]], Awaitable[None]]]] = {
-    Notice: insert_notices
+    Notice: insert_notices,
+    KeptRound: insert_rounds,
 }
 # Settlements lock rows that many turns share: they are made at the end of the transaction.
 _LATER: Final = frozenset({Settlement})
@@ -117,6 +120,9 @@ _REMOVE: Final = """
     ), approved AS (
         DELETE FROM approvals USING doomed
         WHERE approvals.owner = doomed.owner AND approvals.asked_by = doomed.id
+    ), sent AS (
+        DELETE FROM rounds USING doomed
+        WHERE rounds.owner = doomed.owner AND rounds.response = doomed.id
     ), said AS (
         DELETE FROM items WHERE response = ANY($1::bigint[])
     ), logged AS (

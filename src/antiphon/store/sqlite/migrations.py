@@ -255,9 +255,25 @@ _PROJECTS: Final[Migration] = (
     )""",
 )
 
+# What upstreams were sent, and which responses continue which.
+_ROUNDS: Final[Migration] = (
+    """CREATE TABLE rounds (
+        owner TEXT NOT NULL,
+        response TEXT NOT NULL,
+        number INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        created_at INTEGER NOT NULL,
+        size INTEGER NOT NULL,
+        body BLOB,
+        PRIMARY KEY (owner, response, number)
+    )""",
+    "CREATE INDEX rounds_by_time ON rounds (created_at)",
+    "CREATE INDEX responses_by_parent ON responses (owner, parent) WHERE parent IS NOT NULL",
+)
+
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     *(_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH),
-    *(_PROJECTS, LEDGER),
+    *(_PROJECTS, LEDGER, _ROUNDS),
 )
 
 

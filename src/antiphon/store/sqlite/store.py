@@ -19,7 +19,9 @@ from antiphon.store.sql.containers import SqlContainers
 from antiphon.store.sql.keys import SqlKeys
 from antiphon.store.sql.projects import SqlProjects
 from antiphon.store.sql.purge import Purge
+from antiphon.store.sql.rounds import SqlRounds
 from antiphon.store.sql.skills import SqlSkills
+from antiphon.store.sql.trees import SqlTrees
 from antiphon.store.sql.vector_files import detach_from_all, empty_expired
 from antiphon.store.sqlite.blobs import SqliteBlobs
 from antiphon.store.sqlite.claims import SqliteClaims
@@ -67,6 +69,8 @@ class SqliteStore(SqliteTurns, SqliteHistories, SqliteWriters, SqlKeys):
         self.containers = SqlContainers(self._tables)
         self.skills = SqlSkills(self._tables)
         self.audit = SqlAudit(main)
+        self.rounds = SqlRounds(main)
+        self.trees = SqlTrees(main)
         purge = Purge(main, self._tables, self.vector_stores, self._remove_turns)
         self.projects = SqlProjects(main, purge)
         self.files.on_removal.append(detach_from_all)

@@ -21,6 +21,7 @@ from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.store.base import Admit, Batch, Entry, Notice, Settlement
 from antiphon.store.base.entries import group_entries
+from antiphon.store.base.rounds import KeptRound
 from antiphon.store.encoding import is_storable
 from antiphon.store.sqlite.busy_owners import BusyOwners
 from antiphon.store.sqlite.connection import turns_of
@@ -45,6 +46,7 @@ from antiphon.store.sqlite.log import (
     remove_rows,
 )
 from antiphon.store.sqlite.notices import insert_notices
+from antiphon.store.sqlite.rounds import insert_rounds
 from antiphon.store.sqlite.tool_calls import remove_tool_calls
 from antiphon.store.sqlite.writers import explain_loss, insert_job
 from antiphon.store.turns import (
@@ -69,6 +71,7 @@ __all__ = [
 KINDS: Final[dict[type[Entry], Callable[[sqlite3.Connection, str, Sequence[Any]], None]]] = {
     Notice: insert_notices,
     Settlement: settle_entries,
+    KeptRound: insert_rounds,
 }
 # Reasons that are kept for turns which have not ended yet.
 _MOST_LOST_BEGINNINGS: Final = 1000
@@ -302,7 +305,7 @@ def _remove_rows(connection: sqlite3.Connection, turns: Sequence[tuple[int, str,
     for name in names:
         turns_of(connection).forget(name)
     connection.executemany(_UNLOCK, names)
-    for table in ("claims", "native_states"):
+    for table in ("claims", "native_states", "rounds"):
         connection.executemany(
             f"DELETE FROM {table} WHERE owner = ? AND response = ?",  # noqa: S608 # constants
             names,

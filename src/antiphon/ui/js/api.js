@@ -25,7 +25,7 @@ export class ApiError extends Error {
  * @param {RequestInit} [options]
  * @returns {Promise<Response>}
  */
-async function ask(path, options = {}) {
+export async function ask(path, options = {}) {
   const key = getKey();
   const headers = { ...options.headers, ...(key ? { Authorization: `Bearer ${key}` } : {}) };
   const answer = await fetch(path, { ...options, headers, cache: "no-store" });

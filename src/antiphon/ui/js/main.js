@@ -1,12 +1,13 @@
 // The frame: which screen belongs to this address, who asks, and which keys there are.
 import { html, render, useEffect, useRef, useState } from "../vendor/preact-htm.js";
 import { ApiError, getJson, getKey, setKey } from "./api.js";
+import { ConversationScreen, Conversations } from "./conversation.js";
 import { Overview } from "./overview.js";
 import { Requests } from "./requests.js";
 import { ResponseScreen } from "./response.js";
 import { Link, go, useKeys } from "./shell.js";
 
-const SCREENS = [["/ui", "Overview"], ["/ui/requests", "Requests"]];
+const SCREENS = [["/ui", "Overview"], ["/ui/requests", "Requests"], ["/ui/conversations", "Conversations", ["local", "user", "viewer"]]];
 const KEYS = [["j, k", "next and previous row"], ["Enter", "open the row"], ["/", "to the filters"], ["Space", "play or pause a replay"],
   ["← →", "one event back or on"], ["Home, End", "to the first or the last event"], ["o, r", "to the overview, to the requests"], ["?", "this list"]];
 
@@ -44,6 +45,9 @@ function Help({ onClose }) {
 function Screen({ path, search }) {
   const response = /^\/ui\/responses\/([^/]+)$/.exec(path);
   if (response) return html`<${ResponseScreen} id=${decodeURIComponent(response[1])} />`;
+  const tree = /^\/ui\/(conversations|responses)\/([^/]+?)(\/tree)?$/.exec(path);
+  if (tree) return html`<${ConversationScreen} id=${decodeURIComponent(tree[2])} kind=${tree[1]} search=${search} />`;
+  if (path === "/ui/conversations") return html`<${Conversations} />`;
   if (path === "/ui/requests") return html`<${Requests} search=${search} />`;
   if (path === "/ui" || path === "/ui/") return html`<${Overview} search=${search} go=${go} />`;
   return html`<h1>Not found</h1><p>There is no screen at this address.</p>`;

@@ -1,15 +1,17 @@
 // Screen: one response, and the replay of its events as they were stored.
 import { html, useEffect, useRef, useState } from "../vendor/preact-htm.js";
 import { follow, getJson, query } from "./api.js";
+import { Code } from "./code.js";
 import { clock, dollars, duration, number } from "./format.js";
 import { List } from "./list.js";
 import { Replay, textOf } from "./replay.js";
+import { Saw, Waterfall, useRounds } from "./rounds.js";
 import { Fault, Link, useKeys } from "./shell.js";
 
 const SPEEDS = [0.25, 1, 4, 16, 64];
 /** Events per second where the log has an order, but no times. */
 const PLAIN_RATE = 20;
-const TABS = ["Text so far", "Items", "Raw event", "Charges", "curl"];
+const TABS = ["Text so far", "Items", "Raw event", "What the model saw", "Charges", "curl, Python"];
 
 /** Reads the events of a response, live if it still runs, and then their times. */
 function useReplay(id) {
@@ -106,17 +108,12 @@ function Charges({ id }) {
       <td>${one.used ? dollars(one.used.cost_usd) : "–"}</td><td>${duration(one.first_ms)}</td><td>${duration(one.total_ms)}</td></tr>`)}</tbody></table></div>`;
 }
 
-/** A shell reads what is between single quotes as it is. */
-const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
-
-function Panel({ tab, id, state, event }) {
+function Panel({ tab, id, state, event, response, rounds, chosen, onChoose }) {
   if (tab === "Items") return html`<${Items} state=${state} />`;
   if (tab === "Raw event") return html`<pre tabindex="0" data-raw>${event ? JSON.stringify(event, null, 2) : "Nothing has happened yet."}</pre>`;
   if (tab === "Charges") return html`<${Charges} id=${id} />`;
-  if (tab === "curl") {
-    const after = event ? `&starting_after=${event.sequence_number}` : "";
-    return html`<p>The rest of the stream, from here on:</p><pre tabindex="0">curl -N ${quoted(`${location.origin}/v1/responses/${id}?stream=true${after}`)}</pre>`;
-  }
+  if (tab === "What the model saw") return html`<${Saw} id=${id} rounds=${rounds} chosen=${chosen} onChoose=${onChoose} previous=${response?.previous_response_id} />`;
+  if (tab === "curl, Python") return html`<${Code} id=${id} response=${response} after=${event ? event.sequence_number : null} />`;
   return html`<pre class="text" tabindex="0" data-text>${textOf(state)}</pre>`;
 }
 
@@ -133,9 +130,7 @@ function Tabs({ tab, setTab }) {
     aria-controls="panel" aria-selected=${String(name === tab)} tabindex=${name === tab ? 0 : -1} onClick=${() => setTab(name)}>${name}</button>`)}</div>`;
 }
 
-function Summary({ replay, count, isWhole }) {
-  const last = replay.events[count - 1];
-  const response = last?.response || replay.events[0]?.response;
+function Summary({ id, response, replay, count, isWhole }) {
   if (!response) return null;
   const cost = response.antiphon?.cost?.usd ?? response.antiphon?.cost_usd;
   const total = isWhole && replay.hasTempo ? replay.time(count - 1) : null;
@@ -150,9 +145,15 @@ function Summary({ replay, count, isWhole }) {
     response.previous_response_id && html`after <${Link} to=${`/ui/responses/${encodeURIComponent(response.previous_response_id)}`}>${response.previous_response_id.slice(0, 16)}…</${Link}>`,
   ];
   const degraded = response.antiphon?.degraded || [];
+  const repaired = response.antiphon?.repaired || [];
+  const name = encodeURIComponent(id);
   return html`<p class="facts">${facts.filter(Boolean).map((fact) => html`<span>${fact}</span>`)}</p>
+    <p class="facts"><${Link} to=${`/ui/playground?previous=${name}`}>Fork here</${Link}>
+      <${Link} to=${`/ui/responses/${name}/tree`}>Tree of turns</${Link}>
+      ${response.conversation?.id && html`<${Link} to=${`/ui/conversations/${encodeURIComponent(response.conversation.id)}`}>Conversation</${Link}>`}</p>
     ${response.error && html`<p class="fault">${response.error.code}: ${response.error.message}</p>`}
-    ${degraded.length > 0 && html`<p class="note">Not honoured: ${degraded.join("; ")}</p>`}
+    ${degraded.length > 0 && html`<div class="warn" role="note" aria-label="Not honoured">Not honoured:<ul>${degraded.map((one) => html`<li>${one}</li>`)}</ul></div>`}
+    ${repaired.length > 0 && html`<p class="note">Repaired: ${repaired.join("; ")}</p>`}
     ${isWhole && !replay.hasTempo && html`<p class="note">The log of this response has an order, but no times.</p>`}`;
 }
 
@@ -161,6 +162,13 @@ export function ResponseScreen({ id }) {
   const { replay, count, isWhole, fault } = useReplay(id);
   const { now, seek, play, isPlaying, speed, setSpeed } = usePlace(replay, count, isWhole);
   const [tab, setTab] = useState(TABS[0]);
+  const { rounds, fault: roundsFault } = useRounds(id, isWhole);
+  const [chosen, setChosen] = useState(null);
+  const response = replay.events[count - 1]?.response || replay.events[0]?.response;
+  const showRound = (round) => {
+    setChosen(round.number);
+    setTab("What the model saw");
+  };
   useKeys({
     ArrowRight: () => seek(now + 1),
     ArrowLeft: () => seek(now - 1),
@@ -175,7 +183,8 @@ export function ResponseScreen({ id }) {
   const at = event && replay.hasTempo ? ` · ${duration(replay.time(now - 1))}` : "";
   return html`<h1>Response <code>${id}</code></h1>
     <${Fault} error=${fault} />
-    <${Summary} replay=${replay} count=${count} isWhole=${isWhole} />
+    <${Summary} id=${id} response=${response} replay=${replay} count=${count} isWhole=${isWhole} />
+    ${count > 0 && html`<${Waterfall} rounds=${rounds} fault=${roundsFault} replay=${replay} chosen=${tab === "What the model saw" ? chosen : null} onRound=${showRound} onEvent=${(index) => seek(index + 1)} />`}
     <section class="player" aria-label="Replay">
       <button type="button" onClick=${() => seek(0)} aria-label="To the beginning">|◀</button>
       <button type="button" onClick=${() => seek(now - 1)} aria-label="One event back">◀</button>
@@ -191,6 +200,6 @@ export function ResponseScreen({ id }) {
         row=${(index) => [replay.events[index].sequence_number ?? index, replay.hasTempo ? duration(replay.time(index)) : "–", replay.events[index].type.replace("response.", "")]}
         onPick=${(index) => seek(index + 1)} />
       <div class="panels"><${Tabs} tab=${tab} setTab=${setTab} />
-        <div role="tabpanel" id="panel" aria-labelledby=${`tab-${TABS.indexOf(tab)}`}><${Panel} tab=${tab} id=${id} state=${state} event=${event} /></div></div>
+        <div role="tabpanel" id="panel" aria-labelledby=${`tab-${TABS.indexOf(tab)}`}><${Panel} tab=${tab} id=${id} state=${state} event=${event} response=${response} rounds=${rounds} chosen=${chosen} onChoose=${setChosen} /></div></div>
     </div>`;
 }

@@ -23,7 +23,7 @@ from antiphon.server.api.organization.query import Query
 from antiphon.server.app import Call, Route
 from antiphon.store.base.ledger import Charge
 
-__all__ = ["ROUTES", "show_amounts"]
+__all__ = ["ROUTES", "show_amounts", "show_items"]
 
 _SINGLE: Final = frozenset(
     {"project_id", "response_id", "conversation_id", "run_id", "after", "limit"}
@@ -77,11 +77,16 @@ def _as_object(charge: Charge) -> ChargeObject:
         used=None if charge.state == "held" else show_amounts(charge.used, charge.cost),
         first_ms=charge.first_ms,
         total_ms=charge.total_ms,
-        line_items=[
-            {"name": item.name, "quantity": item.quantity, "cost_usd": _dollars(item.cost)}
-            for item in charge.items
-        ],
+        line_items=show_items(charge),
     )
+
+
+def show_items(charge: Charge) -> list[dict[str, Any]]:
+    """Return what is paid by the piece."""
+    return [
+        {"name": item.name, "quantity": item.quantity, "cost_usd": _dollars(item.cost)}
+        for item in charge.items
+    ]
 
 
 def show_amounts(counts: TokenCounts, cost: int | None) -> dict[str, Any]:
