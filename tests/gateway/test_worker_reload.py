@@ -53,7 +53,7 @@ class _House:
 
     def heard(self) -> list[list[str]]:
         """Return what each worker has been sent since the last time."""
-        found = []
+        found: list[list[str]] = []
         for worker in self.workers:
             worker.sock.setblocking(False)
             try:
