@@ -177,6 +177,7 @@ def test_statistics_have_every_table_with_its_class(filled: Path) -> None:
     assert {"responses", "items", "logs", "charges", "files", "blobs", "contents"} <= rows.keys()
     assert rows["responses"][2:] == ["454", rows["responses"][3], "1970-01-01"]
     assert int(rows["responses"][3].replace(",", "")) > 10_000
+    assert "-" not in (rows[name][4] for name in ("charges", "usage_sums", "audit", "files"))
 
 
 async def test_statistics_of_a_database_server_have_the_same_tables(tmp_path: Path) -> None:

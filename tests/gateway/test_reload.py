@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
+import re
 import signal
 import ssl
 import sys
@@ -38,11 +39,11 @@ _WRONG = {
         "the environment variable NO_SUCH_KEY is not set",
     ),
     "a provider without a place": (ECHO + "[providers.p]\n", "[providers.p] base_url is missing"),
-    "a route to nowhere": (
-        ECHO + '[routes.r]\ndeployments = [{ provider = "nobody", model = "m" }]\n',
-        "nobody",
+    "a route without a provider": (
+        ECHO + '[routes.r]\ndeployments = [{ provider = "missing", model = "m" }]\n',
+        "missing",
     ),
-    "a price that is none": (ECHO + '[models.echo]\nprice = { input = "dear" }\n', "input"),
+    "a bad price": (ECHO + '[models.echo]\nprice = { input = "dear" }\n', "input"),
     "a webhook without its secret": (
         ECHO + '[[webhooks]]\nurl = "https://example.com"\nsecret_env = "NO_SUCH_SECRET"\n',
         "the environment variable NO_SUCH_SECRET is not set",
@@ -55,10 +56,10 @@ _WRONG = {
         ECHO + '[web_search]\nprovider = "searxng"\n',
         "[web_search] base_url is missing",
     ),
-    "a place that is none": (ECHO + '[input_files]\nopen_places = ["here"]\n', "is not host:port"),
-    "an origin that is none": ('allowed_origins = ["here"]\n' + ECHO, "'here' is not an origin"),
-    "a certificate that is none": ('tls_cert = "antiphon.toml"\n' + ECHO, "holds no certificate"),
-    "a file that has gone": (None, "cannot be read"),
+    "a bad place": (ECHO + '[input_files]\nopen_places = ["here"]\n', "is not host:port"),
+    "a bad origin": ('allowed_origins = ["here"]\n' + ECHO, "'here' is not an origin"),
+    "a bad certificate": ('tls_cert = "antiphon.toml"\n' + ECHO, "holds no certificate"),
+    "a missing file": (None, "cannot be read"),
 }
 
 
@@ -115,7 +116,7 @@ async def test_new_turns_use_the_new_models_and_running_ones_end_with_theirs(
         assert events[-1]["response"]["output"][0]["content"][0]["text"] == "one two three four"
         stored = await gateway.request("GET", f"/responses/{events[-1]['response']['id']}")
         assert stored.json["status"] == "completed"
-        # Nobody uses the old provider any more, so its connections are closed.
+        # The old provider is not used now, so its connections are closed.
         async with asyncio.timeout(WATCHDOG_SECONDS):
             await old.deserted()
 
@@ -282,6 +283,33 @@ async def test_a_gateway_whose_terminal_is_closed_ends(tmp_path: Path, workers: 
         os.close(terminal)
         _, status = await asyncio.to_thread(os.waitpid, pid, 0)
     assert os.waitstatus_to_exitcode(status) in (0, -signal.SIGHUP)
+
+
+async def test_a_gateway_under_nohup_goes_on_without_its_terminal(tmp_path: Path) -> None:
+    (tmp_path / "antiphon.toml").write_text(ECHO)
+    shown = tmp_path / "nohup.out"
+    shown.touch()
+    pid, terminal = pty.fork()
+    if pid == 0:  # as nohup does it
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        file = os.open(shown, os.O_WRONLY)
+        for number in (1, 2):
+            os.dup2(file, number)
+        os.chdir(tmp_path)
+        arguments = [sys.executable, "-m", "antiphon", "serve", "--port", "0"]
+        os.execve(sys.executable, arguments, environment(tmp_path))
+    async with asyncio.timeout(WATCHDOG_SECONDS), aiohttp.ClientSession() as session:
+        while (found := re.search(r"http://\S+/v1", shown.read_text())) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        url = found[0].replace("/v1", "/readyz")
+        assert (await session.get(url)).status == 200
+        os.close(terminal)
+        os.kill(pid, signal.SIGHUP)  # as the system has sent it by now
+        assert (await session.get(url)).status == 200
+        os.kill(pid, signal.SIGTERM)
+        _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert "reloaded" not in shown.read_text()
 
 
 async def _certificate(gateway: Reloaded, trust: ssl.SSLContext) -> bytes:

@@ -106,7 +106,7 @@ _DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "an end that was not written": (
         _main("UPDATE responses SET status = 'in_progress'"),
-        "responses that nobody works on and that have not ended",
+        "responses without an end and without a writer",
     ),
     "a sum": (_main("UPDATE usage_sums SET output = output + 1"), "ledger: I5"),
     "the audit log": (_main("UPDATE audit SET actor = 'somebody else'"), "audit: "),
@@ -116,7 +116,7 @@ _DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         "differs from what was sent",
     ),
     "a short content": (lambda path: _content(path).write_bytes(b"the"), "has 3 bytes"),
-    "a content of nobody": (
+    "a content without a file": (
         lambda path: (_content(path).parent / "blob-x").touch(),
         "belongs to no file",
     ),

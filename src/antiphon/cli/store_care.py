@@ -53,9 +53,9 @@ def backup(file: Path, url: str | None, config: str | None) -> None:
     except (sqlite3.Error, OSError) as error:
         raise CliError(f"the backup was not made: {unavailable(error).message}") from error
     seconds = time.monotonic() - started
-    files = f" and {made.blobs:,} contents of files" if made.blobs else ""
+    files = f", files of callers: {made.blobs:,}" if made.blobs else ""
     click.echo(
-        f"Backed up {public_url(url)} to {file}: {made.size:,} bytes{files}, in {seconds:.1f} s.\n"
+        f"Backed up {public_url(url)} to {file} in {seconds:.1f} s: {made.size:,} bytes{files}.\n"
         f"Check it with `antiphon store check sqlite:{file}`.",
         err=True,
     )
@@ -82,7 +82,7 @@ def check(url: str | None, config: str | None) -> None:
             err=True,
         )
     if checked.findings:
-        click.echo(f"Findings: {len(checked.findings):,}. Restore a backup, or ask.", err=True)
+        click.echo(f"Findings: {len(checked.findings):,}.", err=True)
         raise click.exceptions.Exit(_FOUND)
     click.echo("The store is whole: nothing was found.", err=True)
 

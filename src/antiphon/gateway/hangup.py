@@ -1,4 +1,4 @@
-"""What does SIGHUP ask for? A reload, unless the terminal has gone.
+"""What does SIGHUP ask for? A reload, unless the terminal was closed.
 
 A process that was started in a terminal gets the same signal when that terminal is closed. Then
 it has to end, as it would without a handler. Under `nohup`, where the signal was ignored at the
@@ -29,12 +29,12 @@ class Terminal:
 
     @property
     def was_closed(self) -> bool:
-        """Whether it has gone, and the process has to go too."""
+        """Whether it was closed, and the process has to end with it."""
         return self._was_there and not self._is_ignored and not _has_terminal()
 
     @property
     def is_kept_out(self) -> bool:
-        """Whether it has gone, and the process goes on without it."""
+        """Whether it was closed, and the process goes on without it."""
         return self._was_there and self._is_ignored and not _has_terminal()
 
 

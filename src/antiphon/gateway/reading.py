@@ -39,7 +39,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     path: Path | None
     """The file that some of them come from."""
     digest: str
-    """Tells apart what was read: the same for the same settings."""
+    """Of what was read: the same for the same settings."""
     address: Address
     sources: Sequence[Source]
     endpoints: Sequence[Endpoint]

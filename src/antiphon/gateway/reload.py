@@ -1,6 +1,6 @@
 """Replace the settings of a running process: all of what a reload changes, or nothing.
 
-    read and check -> build what differs -> swap -> close what nobody uses any more
+    read and check -> build what differs -> swap -> close what is not used now
 
 What was built is not used before all of it is there, and the swap cannot fail. Parts whose
 settings are the same stay: connections, embedded models and sessions of tools survive. What was
@@ -60,7 +60,7 @@ class Fixtures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reload has read and built, and nobody uses yet."""
+    """What a reload has read and built, and is not used yet."""
 
     checked: Checked
     change: Change
@@ -95,7 +95,7 @@ class Reloader:
         """
         checked = await asyncio.to_thread(self._fixtures.read)
         if digest not in (None, checked.digest):
-            raise BadSettings("the file was changed while it was being read; reload once more")
+            raise BadSettings("the file was changed while it was being read; reload again")
         change = compare(self._settings, checked.settings)
         parts = await self._build(change.settings, checked)
         prepared = Prepared(checked=checked, change=change, parts=parts)

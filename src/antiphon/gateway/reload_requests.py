@@ -1,7 +1,7 @@
 """Who asks a process to reload? A signal, or the parent of several workers.
 
 A process that serves alone reads, builds and swaps when SIGHUP arrives. A worker does it in two
-steps: it reports whether it could, and swaps when the parent says so, because all workers could.
+steps: it reports whether it could, and swaps when the parent asks for it: when all workers could.
 """
 
 from __future__ import annotations

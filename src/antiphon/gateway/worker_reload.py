@@ -60,7 +60,7 @@ class ReloadVote:
         return self._phase == "voting"
 
     def ask(self) -> None:
-        """Reload now, or once more after the reload that is under way."""
+        """Reload now, or again after the reload that is under way."""
         if self._phase != "idle":
             self._is_asked = True
             return

@@ -54,7 +54,7 @@ _MAIN: Final = {
         "SELECT count(*) FROM conversation_items WHERE NOT EXISTS"
         " (SELECT 1 FROM conversations WHERE conversations.key = conversation_items.conversation)"
     ),
-    "responses that nobody works on and that have not ended": (
+    "responses without an end and without a writer": (
         "SELECT count(*) FROM responses"  # noqa: S608 # constants
         f" WHERE writer IS NULL AND status NOT IN ({_DONE})"
     ),
@@ -159,10 +159,10 @@ async def check_books(store: Store) -> list[Finding]:
 async def _check_rows(place: Place, progress: Progress) -> AsyncIterator[Finding]:
     for name, question in _MAIN.items():
         if count := await place.number(question):
-            yield Finding("orphans", f"{count:,} {name}")
+            yield Finding("orphans", f"{name}: {count:,}")
     for name, question in _FILES.items():
         if count := await place.files_number(question):
-            yield Finding("orphans", f"{count:,} {name}")
+            yield Finding("orphans", f"{name}: {count:,}")
     async for finding in _check_turns(place, progress):
         yield finding
     for name, decode in _DECODERS.items():
@@ -250,6 +250,6 @@ async def _each(batches: AsyncIterator[list[Row]]) -> AsyncIterator[Row]:
 
 
 def _words(error: BaseException) -> str:
-    """Return what an error says, in one line."""
+    """Return the message of an error, in one line."""
     text = " ".join(str(error).split())
     return text[:200] or type(error).__name__

@@ -1,7 +1,7 @@
 """What would bring a store up to date, and do it.
 
 Any gateway does the same when it opens the store. Here it can be known before, and done apart
-from a start: once, by somebody who watches.
+from a start.
 """
 
 from __future__ import annotations

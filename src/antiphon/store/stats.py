@@ -17,8 +17,8 @@ from antiphon.store.sqlite.connection import unavailable
 
 __all__ = ["TableStats", "read_stats"]
 
-_TIMES: Final = ("created_at", "held_at", "at", "start")
-"""Columns that state when a row was made, in seconds."""
+_TIMES: Final = {"created_at": 1, "reserved_at": 1000, "at": 1, "start": 1}
+"""Columns that state when a row was made, and how many units of each are a second."""
 _PATIENCE: Final = 5.0
 _COLUMNS: Final = """
     SELECT attname FROM pg_attribute
@@ -83,14 +83,13 @@ def _tables(connection: sqlite3.Connection) -> Iterator[TableStats]:
         (rows,) = connection.execute(f"SELECT count(*) FROM {name}").fetchone()  # noqa: S608 # ours
         size = None if sizes is None else sizes.get(name, 0)
         oldest = None
-        if (column := _time_in(columns)) is not None:
-            question = f"SELECT min({column}) FROM {name}"  # noqa: S608 # constants
+        if (question := _oldest(name, columns)) is not None:
             (oldest,) = connection.execute(question).fetchone()
         yield TableStats(name, TABLES[name], rows, size, oldest)
 
 
 def _sizes(connection: sqlite3.Connection) -> dict[str, int] | None:
-    """Return the bytes of each table with its indexes; None if this SQLite cannot tell."""
+    """Return the bytes of each table with its indexes; None if this SQLite cannot report them."""
     question = """
         SELECT tbl_name, sum(pgsize) FROM dbstat JOIN sqlite_master USING (name)
         WHERE aggregate = TRUE GROUP BY tbl_name
@@ -126,13 +125,9 @@ async def _read_postgres(url: str) -> list[TableStats]:
                         f"SELECT count(*) FROM {name}"  # noqa: S608 # constants
                     )
                     size = await connection.fetchval(_SIZE, name)
-                    column = _time_in(columns)
-                    oldest = None
-                    if column is not None:
-                        oldest = await connection.fetchval(
-                            f"SELECT min({column}) FROM {name}"  # noqa: S608 # constants
-                        )
-                    oldest = None if oldest is None else int(oldest)
+                    question, oldest = _oldest(name, columns), None
+                    if question is not None:
+                        oldest = await connection.fetchval(question)
                     found.append(TableStats(name, kind, rows, size, oldest))
         finally:
             connection.terminate()
@@ -141,5 +136,9 @@ async def _read_postgres(url: str) -> list[TableStats]:
     return found
 
 
-def _time_in(columns: set[str]) -> str | None:
-    return next((name for name in _TIMES if name in columns), None)
+def _oldest(name: str, columns: set[str]) -> str | None:
+    """Return the question for the time of the oldest row, in seconds; None if no column has it."""
+    column = next((name for name in _TIMES if name in columns), None)
+    if column is None:
+        return None
+    return f"SELECT CAST(min({column}) / {_TIMES[column]} AS BIGINT) FROM {name}"  # noqa: S608 # ours

@@ -1,6 +1,6 @@
 """Copy a store in SQLite to another place while gateways use it: both databases and the folder.
 
-The backup is the store at one moment. While nobody can write, for an instant, a view of each
+The backup is the store at one moment. While no process can write, for an instant, a view of each
 database is opened and the contents of files get a second name, so that a removal cannot take them
 away; then everything is copied at leisure. The backup appears at the end, under its own name, as
 a whole: first the folder, then the files, then the database that makes it a store.

@@ -36,7 +36,7 @@ def check_pages(path: Path) -> Iterator[tuple[str, str]]:
 def check_contents(path: Path) -> Iterator[tuple[str, str]]:
     """Yield which contents are missing, damaged, or belong to nothing."""
     parts = parts_of(path)
-    # Before the rows: a content has a row before it is here, and keeps it until it is gone.
+    # Before the rows: a content has a row before it is here, and keeps it until it is deleted.
     there = sorted(parts.blobs.iterdir()) if parts.blobs.is_dir() else []
     known: dict[str, tuple[int, int, bytes]] = {}
     if parts.files.is_file():
@@ -67,7 +67,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def _is_named(path: Path, name: str) -> bool:
-    """Return whether a content is still in use: its file may have been deleted meanwhile."""
+    """Return whether a content is still in use: its file may have been deleted since."""
     with contextlib.closing(_open(path)) as connection:
         question = "SELECT 1 FROM blobs WHERE id = ? AND state = 1"
         return connection.execute(question, (name,)).fetchone() is not None
