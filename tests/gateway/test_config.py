@@ -171,7 +171,7 @@ def test_webhooks_come_one_after_the_other(tmp_path: Path) -> None:
     first = '[[webhooks]]\nurl = "https://a.example/"\nsecret_env = "A"\n'
     _file(tmp_path, f'{first}{first}events = ["response.failed"]\nallow_private = true')
     one, two = load({}, {}, tmp_path).settings.webhooks
-    assert (len(one.events), one.allow_private) == (4, False)
+    assert (len(one.events), one.allow_private) == (5, False)
     assert (two.events, two.allow_private) == (("response.failed",), True)
 
 
