@@ -1,12 +1,14 @@
 """What does the ledger cost: bytes per charge, time per question, CPU per turn?
 
     python bench/ledger.py [--charges 10000000] [--folder FOLDER]
+    python bench/ledger.py --postgres
 
 The first part reserves and settles charges through a store in SQLite and prints the bytes that
-each takes on disk, with indexes. The second part asks a file with many charges (two a second, of
-200 keys in 20 projects) what the usage API asks, and prints p50 and p99. The file is generated
-once and kept in the folder. The third part runs stored turns in groups, with and without a
-charge, and prints the CPU that the charge adds to each. Figures depend on the load: it is
+each takes on disk, with indexes; with `--postgres` it does the same, and nothing else, with a
+server of its own that is vacuumed now and then. The second part asks a file with many charges (two
+a second, of 200 keys in 20 projects) what the usage API asks, and prints p50 and p99. The file is
+generated once and kept in the folder. The third part runs stored turns in groups, with and without
+a charge, and prints the CPU that the charge adds to each. Figures depend on the load: it is
 printed too.
 """
 
@@ -27,10 +29,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+from kill_nodes import database
+
 from antiphon.protocol.response import Response
 from antiphon.protocol.token_counts import TokenCounts
 from antiphon.store.base.ledger import Payer, Reservation, Settlement, UsageQuery
 from antiphon.store.ledger_rows import HELD_COLUMNS
+from antiphon.store.open import open_store
 from antiphon.store.sqlite import SqliteStore
 from antiphon.store.sqlite.connection import connect
 from antiphon.store.sqlite.ledger_names import intern_names
@@ -68,6 +73,8 @@ _SUM: Final = """
 
 async def main(options: argparse.Namespace) -> int:
     """Print all three parts; return 1 if a goal is missed."""
+    if options.postgres:
+        return 0 if await _measure_postgres() else 1
     is_met = await _measure_bytes()
     is_met &= await _measure_usage(options.charges, options.folder)
     is_met &= await _measure_turns()
@@ -120,6 +127,27 @@ async def _measure_bytes() -> bool:
         with closing(connect(path, patience=5.0)) as connection:
             each = (_pages(connection) - empty) / _MEASURED
     return _report(f"bytes per charge, {_MEASURED} of them", each, _GOALS["bytes"])
+
+
+async def _measure_postgres() -> bool:
+    import asyncpg
+
+    async with database("postgres", Path()) as url:
+        store, connection = open_store(url), await asyncpg.connect(url)
+        try:
+            for first in range(0, _MEASURED, 500):
+                some = [wanted(first + number) for number in range(500)]
+                for one in some:
+                    store.ledger.reserve_soon(one)
+                await store.ledger.settle([ending(one) for one in some])
+                if first % 10_000 == 0:
+                    await connection.execute("VACUUM charges")
+            size = await connection.fetchval("SELECT pg_total_relation_size('charges')")
+        finally:
+            await connection.close()
+            await store.close()
+    each = size / _MEASURED
+    return _report(f"bytes per charge, {_MEASURED} of them, PostgreSQL", each, _GOALS["bytes"])
 
 
 def _pages(connection: sqlite3.Connection) -> int:
@@ -284,6 +312,7 @@ def _report(name: str, value: float, goal: float) -> bool:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--charges", type=int, default=1_000_000)
+    parser.add_argument("--postgres", action="store_true")
     parser.add_argument(
         "--folder", type=Path, default=Path(tempfile.gettempdir()) / "antiphon-bench-ledger"
     )

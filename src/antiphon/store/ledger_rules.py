@@ -56,6 +56,8 @@ __all__ = [
 RUN_PREFIX: Final = "bud_run_"
 """Begins the ids of budgets that a run's own ceiling has made."""
 _DAY: Final = 86_400
+_LONGEST_MS: Final = 2**31 - 1
+"""What a store keeps as the duration of a call."""
 # 1 January 1970 was a Thursday.
 _DAYS_AFTER_MONDAY: Final = 3
 
@@ -345,7 +347,7 @@ def assume(
         basis="assumed",
         used=held,
         cost=held_cost,
-        total_ms=total_ms,
+        total_ms=min(total_ms, _LONGEST_MS),
     )
 
 

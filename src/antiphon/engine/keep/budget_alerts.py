@@ -1,4 +1,4 @@
-"""Which budgets have passed a threshold that an operator must hear of?
+"""Which budgets have passed a threshold that an operator must know of?
 
 The budgets are looked at every few seconds, so a turn does nothing for it. The thresholds are the
 `soft` percentages of a budget, of what was spent, and 100: that is passed also when a request was
