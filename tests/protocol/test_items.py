@@ -66,6 +66,20 @@ def test_what_is_wrong_with_an_item_is_named(item: dict[str, Any], field: str) -
     assert caught.value.param == f"input[0].{field}"
 
 
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "FILE:/x", " \tfile://host/x"])
+@pytest.mark.parametrize("field", ["image_url", "file_url"])
+def test_the_address_of_a_local_file_is_refused(url: str, field: str) -> None:
+    """A model server that reads such addresses would show a caller files of its own machine."""
+    kind = {"image_url": "input_image", "file_url": "input_file"}[field]
+    message = {"role": "user", "content": [{"type": kind, field: url}]}
+    output = {"type": "function_call_output", "call_id": "c", "output": message["content"]}
+    chat = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}
+    for item in (message, output, chat):
+        with pytest.raises(InvalidRequest) as caught:
+            check_item(item, "input[0]")
+        assert "local file" in caught.value.message
+
+
 def test_every_item_of_a_family_has_a_prefix_of_its_own() -> None:
     kinds = [kind for family in FAMILIES.values() for kind in (family.call, family.output)]
     assert len({item_prefix(kind) for kind in kinds} - {"item"}) == len(kinds)

@@ -157,6 +157,24 @@ async def test_a_stream_has_what_the_item_has_however_it_is_cut(length: int) -> 
     assert len(output["stdout"]) <= length
 
 
+async def test_calls_of_one_round_stream_their_outputs_each_in_its_own_item() -> None:
+    first, second = commanding("echo a; echo b >&2"), commanding("echo c", call_id="b")
+    backend = ScriptedBackend([[first[0], second[0], STOP], saying("ok")])
+    async with serving(backend, make_service()) as gateway:
+        events = await ask_stream(gateway, tools=[AUTO])
+        replayed = await request(gateway, "GET", f"/responses/{terminal(events).id}?stream=true")
+    assert not judge_stream(events)
+    assert not judge_stream(events_of(replayed.body))
+    found = {
+        item["call_id"]: item["output"][0]["stdout"]
+        for item in terminal(events).output
+        if item["type"] == "shell_call_output"
+    }
+    assert sorted(found.values()) == ["a\n", "c\n"]
+    calls = [one["call_id"] for one in terminal(events).output if one["type"] == "shell_call"]
+    assert (found[calls[0]], found[calls[1]]) == ("a\n", "c\n")
+
+
 @pytest.mark.parametrize("how", ["fails", "cancelled"])
 async def test_a_call_that_ends_in_the_middle_keeps_what_its_commands_printed(how: str) -> None:
     last = "echo lost; DIE" if how == "fails" else WAITS

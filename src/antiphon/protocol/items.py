@@ -41,6 +41,8 @@ ORIGINAL: Final = "antiphon.original"
 _MAX_TEXT: Final = 10 * 1024 * 1024
 _MAX_IMAGE: Final = 20 * 1024 * 1024
 _MAX_FILE: Final = 32 * 1024 * 1024
+_ADDRESSES: Final = ("image_url", "file_url", "video_url")
+_BEGINNING: Final = 64  # characters of an address, which may be a long data URL
 # Where an item or a part that a model has produced may have a long text.
 _LONG_FIELDS: Final = (
     "text",
@@ -313,6 +315,16 @@ def _check_part(part: Part, param: str) -> None:
     shape = _PART_SHAPES.get(kind)
     if shape is not None:
         _check(part, shape, param)
+        _refuse_local_files(part, param)
+
+
+def _refuse_local_files(part: Part, param: str) -> None:
+    """Refuse addresses of files on a machine: a server that reads them would give away its own."""
+    for name in _ADDRESSES:
+        given = part.get(name)
+        url = given.get("url") if isinstance(given, dict) else given
+        if isinstance(url, str) and url[:_BEGINNING].strip().lower().startswith("file:"):
+            raise invalid(f"{param}.{name}", "must not be the address of a local file")
 
 
 def _check(value: dict[str, Any], shape: type[msgspec.Struct], param: str) -> None:
