@@ -43,6 +43,7 @@ from antiphon.gateway.providers import Source, build_catalog, file_of, is_on_hub
 from antiphon.gateway.sealing import read_seal_keys
 from antiphon.gateway.serve import Overseer, serve
 from antiphon.gateway.tls import Certificates, read_certificate
+from antiphon.gateway.tool_terms import tool_terms
 from antiphon.gateway.tools import open_tools
 from antiphon.gateway.workers import run_workers
 from antiphon.server.metrics_board import MetricsBoard, board_directory
@@ -219,6 +220,7 @@ def _server_settings(
         prompts=settings.prompts,
         input_files=settings.input_files,
         documents=settings.documents,
+        tool_terms=tool_terms(settings, read_directory(settings.mcp, os.environ).endpoints),
     )
 
 
