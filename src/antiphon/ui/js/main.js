@@ -11,7 +11,7 @@ import { Fault, Link, go, useKeys } from "./shell.js";
 const FIGURES = ["local", "viewer", "admin"];
 const SCREENS = [["/ui", "Overview", FIGURES], ["/ui/requests", "Requests", FIGURES], ...MORE_SCREENS];
 const KEYS = [["j, k", "next and previous row"], ["Enter", "open the row"], ["/", "to the filters"], ["Space", "play or pause a replay"],
-  ["← →", "one event back or on"], ["Home, End", "to the first or the last event"], ["o, r, p", "to the overview, the requests, the playground"], ["?", "this list"]];
+  ["← →", "one event back or on"], ["Home, End", "to the first or the last event"], ["o, r, p", "to the overview, the requests, the playground"], ["Ctrl+Enter", "send the message of the playground"], ["?", "this list"]];
 
 function Help({ onClose }) {
   const box = useRef(null);
