@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlencode
 
 import jwt
 import pytest
@@ -54,14 +55,50 @@ class Issuer:
         self.fetches = 0
         self.status = 200
         self.named: str | None = None
+        self.more: Json = {}
+        """What else its configuration states, or states otherwise."""
+        self.asked: Json = {}
+        """What the last person was sent here with."""
+        self.codes: dict[str, Json] = {}
+        self.refuses = False
 
     async def configuration(self, _: web.Request) -> web.Response:
-        body = {"issuer": self.named or self.url, "jwks_uri": f"{self.url}/keys"}
-        return web.json_response(body)
+        body = {
+            "issuer": self.named or self.url,
+            "jwks_uri": f"{self.url}/keys",
+            "authorization_endpoint": f"{self.url}/authorize",
+            "token_endpoint": f"{self.url}/token",
+        }
+        return web.json_response(body | self.more)
 
     async def list_keys(self, _: web.Request) -> web.Response:
         self.fetches += 1
         return web.json_response({"keys": self.keys}, status=self.status)
+
+    async def authorize(self, request: web.Request) -> web.Response:
+        """Send a person back at once, with a code that is bound to the challenge."""
+        asked = dict(request.query)
+        self.asked = asked
+        if self.refuses:
+            back = {"error": "access_denied", "state": asked["state"]}
+        else:
+            back = {"code": f"code-{len(self.codes)}", "state": asked["state"], "iss": self.url}
+            self.codes[back["code"]] = asked
+        raise web.HTTPFound(f"{asked['redirect_uri']}?{urlencode(back)}")
+
+    async def give_token(self, request: web.Request) -> web.Response:
+        """Exchange a code once, for whoever has the verifier of its challenge."""
+        form = await request.post()
+        open_to_pages = {"Access-Control-Allow-Origin": "*"}
+        asked = self.codes.pop(str(form["code"]), None)
+        digest = hashlib.sha256(str(form["code_verifier"]).encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        if asked is None or asked["code_challenge"] != challenge:
+            body: Json = {"error": "invalid_grant"}
+            return web.json_response(body, status=400, headers=open_to_pages)
+        body = {"access_token": self.token(), "token_type": "Bearer", "expires_in": 600}
+        body["id_token"] = self.token(aud=asked["client_id"], nonce=asked["nonce"])
+        return web.json_response(body, headers=open_to_pages)
 
     def claims(self, **more: object) -> Json:
         now = int(time.time())
@@ -83,6 +120,8 @@ async def run_issuer() -> AsyncIterator[Issuer]:
     app = web.Application()
     app.router.add_get("/.well-known/openid-configuration", issuer.configuration)
     app.router.add_get("/keys", issuer.list_keys)
+    app.router.add_get("/authorize", issuer.authorize)
+    app.router.add_post("/token", issuer.give_token)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

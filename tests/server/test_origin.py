@@ -156,7 +156,7 @@ async def test_with_a_key_a_body_of_any_type_and_a_page_through_a_proxy_may_ask(
         assert (await ask(gateway, headers)).status == 200
 
 
-async def test_a_route_for_forms_is_open_to_programs_and_closed_to_pages(gateway: Gateway) -> None:
+async def test_a_route_for_forms_is_open_to_programs_and_to_the_own_page(gateway: Gateway) -> None:
     async def upload(call: Call) -> web.StreamResponse:
         return call.json(b'{"size":%d}' % len(await read_data(call)))
 
@@ -164,9 +164,23 @@ async def test_a_route_for_forms_is_open_to_programs_and_closed_to_pages(gateway
     gateway.app._routes[route.path] = {"POST": route}
     form = {"Content-Type": "multipart/form-data; boundary=x"}
     page = {**form, "Origin": own(gateway), "Sec-Fetch-Site": "same-origin"}
+    doubtful = [
+        {**form, "Origin": own(gateway)},
+        {**form, "Sec-Fetch-Site": "same-origin"},
+        {**form, "Origin": own(gateway), "Sec-Fetch-Site": "none"},
+    ]
+    foreign = [
+        {**page, "Sec-Fetch-Site": "same-site"},
+        {**page, "Origin": "null"},
+        {**page, "Origin": "http://127.0.0.1:1"},
+    ]
 
-    assert (await request(gateway, "POST", "/forms", b"--x--", form)).status == 200
-    assert (await request(gateway, "POST", "/forms", b"--x--", page)).status == 415
+    for headers in (form, page):
+        assert (await request(gateway, "POST", "/forms", b"--x--", headers)).status == 200
+    for headers in doubtful:
+        assert (await request(gateway, "POST", "/forms", b"--x--", headers)).status == 415
+    for headers in foreign:
+        assert (await request(gateway, "POST", "/forms", b"--x--", headers)).status == 403
 
 
 # Allowed pages, and CORS.

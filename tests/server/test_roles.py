@@ -85,6 +85,10 @@ def test_every_route_is_for_some_role_and_the_table_decides() -> None:
             assert allowed == {"admin", "viewer"}
         elif path.startswith("/v1/organization"):
             assert allowed == {"admin"}
+        elif path == "/v1/antiphon/me":
+            assert allowed == set(ROLES)
+        elif path == "/v1/antiphon/tools":
+            assert allowed == {"user", "viewer", "admin"}
         else:
             assert allowed == {"user", "viewer"}
         check_route(LOCAL, method, path)

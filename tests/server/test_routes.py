@@ -120,6 +120,8 @@ BODIES: Final[dict[tuple[str, str], Any]] = {
     ("GET", f"{_ADMIN}/costs"): None,
     ("GET", f"{_ADMIN}/antiphon/charges"): None,
     ("GET", f"{_ADMIN}/antiphon/requests"): None,
+    ("GET", f"{_ADMIN}/antiphon/health"): None,
+    ("POST", f"{_ADMIN}/antiphon/ledger/check"): {},
     ("GET", f"{_ADMIN}/antiphon/budgets"): None,
     ("POST", f"{_ADMIN}/antiphon/budgets"): {},
     ("GET", f"{_ADMIN}/antiphon/budgets/{{id}}"): None,
@@ -163,6 +165,9 @@ BODIES: Final[dict[tuple[str, str], Any]] = {
         for path in (f"{_ADMIN}/spend_alerts/{{id}}", f"{_PROJECT}/spend_alerts/{{item}}")
         for method in ("GET", "POST", "DELETE")
     },
+    ("GET", "/v1/antiphon/me"): None,
+    ("GET", "/v1/antiphon/login"): None,
+    ("GET", "/v1/antiphon/tools"): None,
     ("GET", "/v1/models"): None,
     ("GET", "/v1/models/{id}"): None,
     ("GET", "/"): None,
@@ -229,6 +234,7 @@ NOT_CREATING: Final = {
     ("POST", f"{_PROJECT}/spend_limit"),
     ("POST", f"{_ADMIN}/spend_limit"),
     ("POST", f"{_ADMIN}/antiphon/budgets"),
+    ("POST", f"{_ADMIN}/antiphon/ledger/check"),
     # Refused always.
     ("POST", f"{_ADMIN}/spend_alerts"),
     ("POST", f"{_ADMIN}/spend_alerts/{{id}}"),

@@ -10,7 +10,7 @@ import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.gateway.assemble import ServerSettings
-from antiphon.server.ui import CONTENT_POLICY
+from antiphon.server.ui import content_policy
 from antiphon.testing.gateway import Gateway, serve_gateway
 from tests.asking import request
 
@@ -44,7 +44,7 @@ async def test_files_and_screens_are_served_with_the_policy(
     answer = await request(gateway, "GET", f"/../ui{path}")
     assert answer.status == 200
     assert answer.headers["Content-Type"] == f"{kind}; charset=utf-8"
-    assert answer.headers["Content-Security-Policy"] == CONTENT_POLICY
+    assert answer.headers["Content-Security-Policy"] == content_policy()
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
     assert answer.headers["Cache-Control"] == "no-cache"
     again = await request(

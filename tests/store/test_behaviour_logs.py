@@ -295,6 +295,10 @@ async def test_a_follower_sees_every_batch_once(store: Store) -> None:
         assert seen == list(range(32))
 
 
+async def test_a_store_that_is_open_is_counted_as_alive(store: Store) -> None:
+    assert await store.count_alive() == 1
+
+
 # Cancelling
 
 

@@ -2,48 +2,10 @@
 //
 //   node flows.mjs MODULES BROWSER PROFILE FACTS
 //
-// MODULES is the folder with playwright-core and axe-core. FACTS is JSON: where the gateway is and
-// what was asked there. Each flow is one line of JSON, {"flow": name, "error": text or null}. After
-// every flow the page has reported no violation of its policy, no error, and no other host.
+// `browser.mjs` states what the arguments are, and what is checked after every flow.
 
-import { createRequire } from 'node:module';
 import { readFileSync } from 'node:fs';
-
-const [modules, executablePath, profile, factsText] = process.argv.slice(2);
-const require = createRequire(`${modules}/x.js`);
-const { chromium } = require('playwright-core');
-const axeSource = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
-const facts = JSON.parse(factsText);
-
-const SOON = Number(process.env.ANTIPHON_UI_PATIENCE_MS || 60_000);
-const ARGS = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run',
-  '--disable-background-networking', '--disable-component-update', '--disable-sync'];
-
-const browser = await chromium.launchPersistentContext(profile, {
-  executablePath, headless: true, args: ARGS, viewport: { width: 1280, height: 800 },
-});
-browser.setDefaultTimeout(SOON);
-const troubles = [];
-const watch = (page) => {
-  page.on('pageerror', (error) => troubles.push(`error: ${error.message}`));
-  page.on('request', (request) => {
-    const url = new URL(request.url());
-    if (!['data:', 'blob:'].includes(url.protocol) && !facts.roots.includes(url.origin)) {
-      troubles.push(`another host: ${url}`);
-    }
-  });
-  return page.addInitScript(() => {
-    window.violations = [];
-    document.addEventListener('securitypolicyviolation', (event) => {
-      window.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sample}`);
-    });
-  });
-};
-
-const ok = (value, what) => {
-  if (!value) throw new Error(what);
-};
-const same = (one, two, what) => ok(JSON.stringify(one) === JSON.stringify(two), `${what}: ${JSON.stringify(one)?.slice(0, 300)} is not ${JSON.stringify(two)?.slice(0, 300)}`);
+import { axe, facts, ok, play, same } from './browser.mjs';
 
 const flows = {};
 const screens = {
@@ -59,12 +21,6 @@ const open = async (page, name) => {
   await page.locator('h1', { hasText: title }).waitFor();
   await page.locator(ready).first().waitFor();
 };
-const axe = async (page) => {
-  await page.evaluate(axeSource);
-  const found = await page.evaluate(() => window.axe.run(document, { runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'best-practice'] }));
-  same(found.violations.map((one) => `${one.id}: ${one.nodes.map((node) => node.target.join(' ')).join(', ')}`), [], 'axe');
-};
-
 for (const scheme of ['light', 'dark']) {
   for (const name of Object.keys(screens)) {
     flows[`${name} is accessible in the ${scheme} scheme`] = async (page) => {
@@ -311,19 +267,4 @@ flows['without a key there is a login, and a wrong key is refused'] = async (pag
   await page.getByLabel('API key').waitFor();
 };
 
-for (const [name, flow] of Object.entries(flows)) {
-  const page = await browser.newPage();
-  await watch(page);
-  troubles.length = 0;
-  let error = null;
-  try {
-    await flow(page);
-    same(await page.evaluate(() => window.violations), [], 'violations of the policy');
-    same(troubles, [], 'troubles');
-  } catch (fault) {
-    error = `${fault.message}`.slice(0, 1500);
-  }
-  await page.close();
-  console.log(JSON.stringify({ flow: name, error }));
-}
-await browser.close();
+await play(flows);

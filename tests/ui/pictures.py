@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -16,10 +16,12 @@ from tests.clients.install import ROOT, node, node_modules
 from tests.ui.house import open_house
 from tests.ui.house_turns import open_turns
 from tests.ui.install import NPM
+from tests.ui.workshop import open_workshop
 from tests.vscode.install import browser
 
 _FOLDER: Final = ROOT / "docs" / "ui"
 _SCRIPT: Final = Path(__file__).parent / "pictures.mjs"
+_WORK: Final = Path(__file__).parent / "pictures_work.mjs"
 
 
 async def _take_turns() -> int:
@@ -48,16 +50,23 @@ async def _take() -> int:
                 "story": house.story,
                 "live": msgspec.json.decode(house.live),
             }
-            run = await asyncio.create_subprocess_exec(
-                str(node()),
-                str(_SCRIPT),
-                str(node_modules(NPM)),
-                str(browser()),
-                str(folder / "profile"),
-                msgspec.json.encode(facts).decode(),
-                str(_FOLDER),
-            )
-            return await run.wait()
+            failed = await _run(_SCRIPT, folder / "profile", facts)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        async with open_workshop(folder, embedded=False) as workshop:
+            return failed or await _run(_WORK, folder / "profile", workshop.facts)
+
+
+async def _run(script: Path, profile: Path, facts: dict[str, Any]) -> int:
+    arguments = (node_modules(NPM), browser(), profile)
+    run = await asyncio.create_subprocess_exec(
+        str(node()),
+        str(script),
+        *map(str, arguments),
+        msgspec.json.encode(facts).decode(),
+        str(_FOLDER),
+    )
+    return await run.wait()
 
 
 if __name__ == "__main__":

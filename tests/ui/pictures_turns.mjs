@@ -13,7 +13,7 @@ const screens = {
     await page.getByRole('button', { name: '2 repair' }).click();
     await page.locator('[data-break]').waitFor();
   },
-  tools: async () => {
+  rounds: async () => {
     await page.goto(`${facts.root}/ui/responses/${facts.hosted}`);
     await page.locator('.waterfall .bar.tool').waitFor({ state: 'attached' });
     await page.getByRole('tab', { name: 'Items' }).click();

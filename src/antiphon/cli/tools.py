@@ -17,28 +17,19 @@ from antiphon.gateway.config import Settings, load
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.mcp import read_directory
 from antiphon.gateway.places import store_url, using_store
+from antiphon.gateway.tool_terms import tool_terms
 from antiphon.gateway.tools import check_tools
 from antiphon.store.vectors import numpy_engine
-from antiphon.tools.containers.settings import ContainerSettings
-from antiphon.tools.images import ImageSettings
-from antiphon.tools.index.settings import FileSearchSettings
 from antiphon.tools.mcp.definitions import Definition
 from antiphon.tools.mcp.endpoints import Endpoint
 from antiphon.tools.mcp.faults import McpFault
-from antiphon.tools.mcp.loading import has_library
 from antiphon.tools.mcp.pool import McpPool
-from antiphon.tools.programs.sandboxed import find_library
-from antiphon.tools.sandbox.engines import missing_parts
 from antiphon.tools.sandbox.probe import find_engine
-from antiphon.tools.sandbox.settings import SandboxSettings
-from antiphon.tools.web.pages import can_read_html
-from antiphon.tools.web.settings import WebSearchSettings
 
 __all__ = ["command"]
 
 _OWNER = "antiphon tools"
 _MAX_ABOUT = 80
-_MIB = 1024 * 1024
 
 
 @click.command("tools", epilog="Example:  antiphon tools --check")
@@ -71,50 +62,12 @@ def command(config: str | None, check: bool, call: str | None, arguments: str) -
 
 
 def _overview(settings: Settings, endpoints: Mapping[str, Endpoint]) -> Iterator[str]:
-    limits = settings.mcp
-    library = "installed" if has_library() else "not installed: pip install '.[mcp]'"
-    yield f"mcp  {len(endpoints)} servers, library {library}"
-    for endpoint in endpoints.values():
-        yield f"  {endpoint.label}  {_terms(endpoint)}"
-    allowed = ", ".join(limits.allow_urls) or "none"
-    yield f"  URLs that requests may name: {allowed}"
-    yield f"web_search  {_search_terms(settings.web_search)}"
-    yield f"file_search  {_file_terms(settings.file_search)}"
-    yield f"image_generation  {_image_terms(settings.images)}"
-    yield f"code_interpreter  {_code_terms(settings)}"
-    yield f"shell  {_shell_terms(settings)}"
-    yield f"programmatic_tool_calling  {_program_terms(settings)}"
-    yield f"  sandbox  {_sandbox_terms(settings.sandbox)}"
-    if missing := _missing_parts(settings.sandbox):
-        yield f"    no program is run: {missing} is not installed"
-    yield f"  containers  {_container_terms(settings.containers)}"
-    yield "tool_search  always on"
-
-
-def _search_terms(search: WebSearchSettings) -> str:
-    """Return who searches and which pages are read, without anything secret."""
-    if search.provider is None:
-        return "not configured: [web_search] has no provider"
-    place = (
-        f"{search.server}.{search.tool}" if search.provider == "mcp" else _place(search.base_url)
-    )
-    facts = [search.provider, place, _key_fact(search.key_env), f"pages: {search.open_pages}"]
-    if search.open_pages != "off" and not can_read_html():
-        facts.append("HTML is not read: pip install '.[documents]'")
-    return ", ".join(fact for fact in facts if fact)
-
-
-def _file_terms(search: FileSearchSettings) -> str:
-    """Return what makes vectors, without anything secret."""
-    if search.embedding == "none":
-        return "words alone: [file_search] embedding = 'none'"
-    facts = [
-        f"words, and vectors of embedding {search.embedding}",
-        _place(search.base_url),
-        search.model or "",
-        _key_fact(search.key_env),
-    ]
-    return ", ".join(fact for fact in facts if fact)
+    for tool in tool_terms(settings, endpoints):
+        yield f"{tool.type}  {tool.terms}"
+        for server in tool.servers:
+            yield f"  {server.label}  {server.terms}"
+        for line in tool.details:
+            yield f"  {line}"
 
 
 async def _vector_engine(settings: Settings) -> str:
@@ -126,61 +79,6 @@ async def _vector_engine(settings: Settings) -> str:
         return await store.vector_stores.engine()
 
 
-def _image_terms(images: ImageSettings) -> str:
-    if images.base_url is None:
-        return "not configured: [images] has no base_url"
-    facts = [_place(images.base_url), images.model, _key_fact(images.key_env)]
-    return ", ".join(fact for fact in facts if fact)
-
-
-def _code_terms(settings: Settings) -> str:
-    if not settings.code_interpreter.enabled:
-        return "off: [code_interpreter] enabled = false"
-    return f"{settings.sandbox.cell_seconds:g} s for a call"
-
-
-def _shell_terms(settings: Settings) -> str:
-    if not settings.shell.enabled:
-        return "off: [shell] enabled = false"
-    return f"{settings.shell.seconds:g} s for a call, {settings.shell.commands} commands"
-
-
-def _program_terms(settings: Settings) -> str:
-    programs = settings.programs
-    if not programs.enabled:
-        return "off: [programs] enabled = false"
-    facts = [f"{programs.seconds:g} s for a run", f"{programs.calls} calls of tools"]
-    if find_library() is None:
-        facts.append("not run: pip install '.[sandbox]'")
-    return ", ".join(facts)
-
-
-def _sandbox_terms(sandbox: SandboxSettings) -> str:
-    """Return which sandbox is used and what it allows; whether it holds is found by --check."""
-    facts = [
-        f"engine {sandbox.engine}",
-        f"Python {sandbox.python or 'of the gateway, standard library only'}",
-        f"{sandbox.memory_bytes // _MIB} MiB of memory",
-        f"{sandbox.disk_bytes // _MIB} MiB of files",
-        f"{sandbox.processes} processes",
-    ]
-    return ", ".join(facts)
-
-
-def _missing_parts(sandbox: SandboxSettings) -> str:
-    """Return what the sandbox that needs least of those in question lacks here, or nothing."""
-    if sandbox.engine == "off":
-        return ""
-    return missing_parts("bwrap" if sandbox.engine == "auto" else sandbox.engine)
-
-
-def _container_terms(containers: ContainerSettings) -> str:
-    return (
-        f"{containers.running} run at once, {containers.running_per_owner} for one owner; "
-        f"they expire after {containers.idle_minutes} minutes"
-    )
-
-
 async def _attack(settings: Settings) -> list[str]:
     """Return how the sandboxes of this machine do against attacks."""
     report = await find_engine(settings.sandbox)
@@ -188,30 +86,6 @@ async def _attack(settings: Settings) -> list[str]:
         await report.engine.close()
     used = report.engine.name if report.engine is not None else "none: no program is run"
     return [*(f"sandbox {line}" for line in report.lines), f"sandbox in use: {used}"]
-
-
-def _place(url: str | None) -> str:
-    """Return an address without its query, which may hold a key."""
-    return (url or "").partition("?")[0]
-
-
-def _key_fact(name: str | None) -> str:
-    return f"key from {name}" if name else ""
-
-
-def _terms(endpoint: Endpoint) -> str:
-    """Return where a server is and what applies to it, without anything secret."""
-    place = _place(endpoint.url) or endpoint.command[0]
-    facts = [place, "process" if endpoint.url is None else endpoint.transport]
-    if endpoint.headers:
-        facts.append(f"sends {', '.join(sorted(endpoint.headers))}")
-    if endpoint.allowed is not None:
-        facts.append(f"tools {', '.join(sorted(endpoint.allowed)) or 'none'}")
-    if endpoint.trusts_read_only:
-        facts.append("read-only tools are trusted")
-    if endpoint.takes_headers:
-        facts.append("takes credentials of callers")
-    return ", ".join([*facts, f"{endpoint.call_seconds:g} s for a call"])
 
 
 async def _check(settings: Settings, endpoints: list[Endpoint]) -> bool:

@@ -51,6 +51,9 @@ from antiphon.server.api import (
 from antiphon.server.api import (
     containers as containers_api,
 )
+from antiphon.server.api import (
+    gateway as gateway_api,
+)
 from antiphon.server.app import App, Route
 from antiphon.server.auth import Auth
 from antiphon.server.delivery import websocket
@@ -58,6 +61,7 @@ from antiphon.server.doors import DoorSettings
 from antiphon.server.ids import DEFAULT_MARK, IdMint
 from antiphon.server.issuers import Issuers, IssuerSettings
 from antiphon.server.limits import FileLimits, ServerLimits
+from antiphon.server.login import LoginDirectory
 from antiphon.server.memory import default_memory
 from antiphon.server.metrics import Metrics, read_pulse, read_routing
 from antiphon.server.metrics_board import MetricsBoard
@@ -72,6 +76,7 @@ from antiphon.tools.documents.reader import Documents
 from antiphon.tools.documents.settings import DocumentSettings
 from antiphon.tools.index.file_index import FileIndex
 from antiphon.tools.registry import NO_TOOLS, ToolRegistry
+from antiphon.tools.terms import ToolTerms
 
 __all__ = [
     "Parts",
@@ -85,6 +90,7 @@ __all__ = [
 
 _RESOURCES: Final = (
     *(responses, compact, conversations, websocket, models, health, rounds, trees, exports),
+    gateway_api,
     *(files, uploads, vector_stores, vector_store_files, containers_api, skills, organization),
 )
 _ROUTES: Final = [route for resource in _RESOURCES for route in resource.ROUTES]
@@ -124,6 +130,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Templates that a request may name."""
     input_files: InputFileSettings = InputFileSettings()
     documents: DocumentSettings = DocumentSettings()
+    tool_terms: tuple[ToolTerms, ...] = ()
+    """What people are shown of the hosted tools."""
 
 
 async def make_app(
@@ -204,6 +212,9 @@ async def make_app(
         containers=containers,
         files=settings.files,
         watcher=telemetry or NO_WATCHER,
+        login=LoginDirectory(settings.issuers),
+        tool_terms=settings.tool_terms,
+        workers=settings.workers,
     )
 
 
@@ -245,6 +256,8 @@ def use_parts(app: App, parts: Parts) -> None:
     )
     engine.budget.total = limits.memory_bytes or default_memory(settings.workers)
     app.webhooks.use(settings.webhooks)
+    app.tool_terms = settings.tool_terms
+    app.login.use(settings.issuers)
     app.use_issuers(parts.issuers)
     app.use_limits(limits, settings.files)
     app.origins = OriginPolicy(settings.allowed_origins, is_keyless=not settings.require_keys)

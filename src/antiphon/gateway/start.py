@@ -30,6 +30,7 @@ from antiphon.gateway.endpoints import read_endpoints
 from antiphon.gateway.files import open_index
 from antiphon.gateway.listen import bind, metrics_url, resolve, ui_url, url_of
 from antiphon.gateway.log_lines import LineWriter, formatter_for
+from antiphon.gateway.mcp import read_directory
 from antiphon.gateway.notify import ServiceManager
 from antiphon.gateway.places import open_named_store, store_url
 from antiphon.gateway.providers import build_catalog
@@ -40,6 +41,7 @@ from antiphon.gateway.reloadable import compare
 from antiphon.gateway.sealing import read_seal_keys
 from antiphon.gateway.serve import Overseer, serve
 from antiphon.gateway.tls import Certificates
+from antiphon.gateway.tool_terms import tool_terms
 from antiphon.gateway.tools import open_tools
 from antiphon.gateway.workers import run_workers
 from antiphon.server.metrics import Metrics
@@ -256,6 +258,7 @@ def _server_settings(
         prompts=settings.prompts,
         input_files=settings.input_files,
         documents=settings.documents,
+        tool_terms=tool_terms(settings, read_directory(settings.mcp, os.environ).endpoints),
     )
 
 

@@ -45,6 +45,7 @@ from antiphon.server.errors import error_response, translate
 from antiphon.server.expect import check_expectation, is_waiting
 from antiphon.server.issuers import Issuers
 from antiphon.server.limits import FileLimits, ServerLimits
+from antiphon.server.login import LoginDirectory
 from antiphon.server.metrics import Metrics
 from antiphon.server.origin import OriginPolicy
 from antiphon.server.quota import StorageQuota
@@ -63,6 +64,7 @@ from antiphon.server.turn_room import TurnRoom
 from antiphon.store.base import Admit
 from antiphon.tools.containers.service import ContainerService
 from antiphon.tools.index.file_index import FileIndex
+from antiphon.tools.terms import ToolTerms
 from antiphon.transport.aside import work_for
 from antiphon.wires.door import ErrorWriter, openai_error
 
@@ -245,8 +247,15 @@ class App:
         doors: DoorSettings | None = None,
         files: FileLimits | None = None,
         watcher: RequestWatcher = NO_WATCHER,
+        login: LoginDirectory | None = None,
+        tool_terms: Sequence[ToolTerms] = (),
+        workers: int = 1,
     ) -> None:
         self.engine = engine
+        self.login = login or LoginDirectory()
+        self.tool_terms = tool_terms
+        self.workers = workers
+        self.started_at = engine.now()
         self.watcher = watcher
         self.index = index
         self.idempotency = Idempotency(engine, reruns_background=reruns_background)
@@ -369,6 +378,7 @@ class App:
     async def close(self) -> None:
         """Close what finds out who asks."""
         await self._auth.close()
+        await self.login.close()
 
     def room_for_turn(self, owner: str) -> AbstractAsyncContextManager[None]:
         """Hold room for one more turn of this owner, or raise Overloaded."""

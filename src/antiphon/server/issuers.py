@@ -66,6 +66,12 @@ class IssuerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     algorithms: tuple[Algorithm, ...] = ALGORITHMS
     allow_private: bool = False
     """Whether its keys may be fetched from an address in a private network."""
+    client_id: str | None = None
+    """As which client the dashboard sends people there to log in; without it, it does not."""
+    scopes: tuple[str, ...] = ("openid",)
+    """What the dashboard asks for."""
+    login_with: Literal["access_token", "id_token"] = "access_token"
+    """Which of the tokens that it gets is sent to the gateway."""
 
 
 def looks_like_token(token: str) -> bool:

@@ -18,7 +18,7 @@ from antiphon.protocol.errors import AntiphonError, PeerFault
 from antiphon.transport.egress import open_public_socket
 from antiphon.transport.http import HttpClient, Limits
 
-__all__ = ["IssuerUnavailable", "KeySet", "PublicKey", "open_client"]
+__all__ = ["IssuerUnavailable", "KeySet", "PublicKey", "open_client", "read_configuration"]
 
 _FRESH_SECONDS: Final = 3600.0
 _STALE_SECONDS: Final = 24 * 3600.0
@@ -50,6 +50,21 @@ class PublicKey(NamedTuple):
 def open_client(*, allow_private: bool) -> HttpClient:
     """Return a client that reaches public addresses only, unless private ones are allowed."""
     return HttpClient(limits=_LIMITS, open_socket=None if allow_private else open_public_socket)
+
+
+async def read_configuration(client: HttpClient, issuer: str) -> dict[str, Any]:
+    """Return the OpenID configuration of an issuer. Raise ValueError if it is another's."""
+    document = await _get(client, issuer.rstrip("/") + _DISCOVERY)
+    if document.get("issuer") != issuer:
+        raise ValueError("the document is of another issuer")
+    return document
+
+
+async def _get(client: HttpClient, url: str) -> dict[str, Any]:
+    reply = await client.fetch("GET", url, headers={"accept": "application/json"})
+    if reply.head.status != 200:
+        raise ValueError(f"the issuer answered with {reply.head.status}")
+    return msgspec.json.decode(reply.body, type=dict[str, Any])
 
 
 class KeySet:
@@ -113,25 +128,18 @@ class KeySet:
 
     async def _read(self) -> list[PublicKey]:
         url = self._url or await self._discover()
-        listed = (await self._get(url)).get("keys")
+        listed = (await _get(self._client, url)).get("keys")
         if not isinstance(listed, list) or len(listed) > _MAX_KEYS:
             raise ValueError("not a set of keys")
         return [_read_key(one) for one in listed if _is_for_signatures(one)]
 
     async def _discover(self) -> str:
-        document = await self._get(self._issuer.rstrip("/") + _DISCOVERY)
-        url = document.get("jwks_uri")
-        if document.get("issuer") != self._issuer or not isinstance(url, str):
-            raise ValueError("the document is of another issuer")
+        url = (await read_configuration(self._client, self._issuer)).get("jwks_uri")
+        if not isinstance(url, str):
+            raise ValueError("the document names no keys")
         if self._issuer.startswith("https://") and not url.startswith("https://"):
             raise ValueError("the keys would be fetched without TLS")
         return url
-
-    async def _get(self, url: str) -> dict[str, Any]:
-        reply = await self._client.fetch("GET", url, headers={"accept": "application/json"})
-        if reply.head.status != 200:
-            raise ValueError(f"the issuer answered with {reply.head.status}")
-        return msgspec.json.decode(reply.body, type=dict[str, Any])
 
 
 def _is_for_signatures(value: object) -> bool:

@@ -194,7 +194,7 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families; this is how the Prometheus library asks."""
-        total = self._total()
+        total = self.total()
         for family in FAMILIES:
             match family.kind:
                 case "histogram":
@@ -222,7 +222,8 @@ class Metrics:
         own = Counts(values=self._values, histograms=self._histograms)
         return add_up([own, *(read() for read in self.sources)])
 
-    def _total(self) -> Counts:
+    def total(self) -> Counts:
+        """Return the counts of all workers."""
         if self._board is None:
             return self._counts()
         self.share()  # so that what was shown once is not lost with this process

@@ -94,13 +94,16 @@ class OriginPolicy:
     def check_body(self, request: web.BaseRequest, *, takes_form: bool) -> None:
         """Raise UnsupportedBody if a caller without a key sends something else than JSON.
 
-        A route that takes forms stays open for programs, which send no `Origin`; pages could
-        send it a form without asking first.
+        A route that takes forms is open for programs, which send no `Origin`, and for the page of
+        this gateway itself, which the browser states in two headers. Other pages could send it a
+        form without asking first.
         """
         if not request.body_exists or _JSON.fullmatch(request.content_type or ""):
             return
-        is_page = "Origin" in request.headers or "Sec-Fetch-Site" in request.headers
-        if takes_form and not (is_page and self._allowed_origin(request) is None):
+        headers = request.headers
+        is_page = "Origin" in headers or "Sec-Fetch-Site" in headers
+        is_known = self._allowed_origin(request) is not None or _is_own_page(request)
+        if takes_form and (is_known or not is_page):
             return
         raise UnsupportedBody("send the body as JSON, with Content-Type: application/json")
 
@@ -150,6 +153,13 @@ class OriginPolicy:
             raise Forbidden(_not_allowed(origin))
         if headers.get("Sec-Fetch-Site", "").strip().lower() in _FOREIGN_SITES:
             raise Forbidden(_not_allowed(origin or ""))
+
+
+def _is_own_page(request: web.BaseRequest) -> bool:
+    """Return whether the browser states that a page of this gateway asks."""
+    origin, site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
+    is_own = origin is not None and _is_own(origin, request.scheme, request.headers["Host"])
+    return is_own and site == "same-origin"
 
 
 def _refuse_proxy(request: web.BaseRequest) -> None:

@@ -10,12 +10,14 @@ from typing import Final
 
 from antiphon.accounts.principal import LOCAL, Principal, Role
 from antiphon.protocol.errors import CallerError, StorageForbidden
+from antiphon.store.base.keys import ROLES
 
 __all__ = ["NotAllowed", "check_route", "require_admin"]
 
 _DATA: Final[frozenset[Role]] = frozenset({"user", "viewer"})
 _ADMIN: Final[frozenset[Role]] = frozenset({"admin"})
 _FIGURES: Final[frozenset[Role]] = frozenset({"viewer", "admin"})
+_PEOPLE: Final[frozenset[Role]] = _DATA | _ADMIN
 _ROLES: Final[tuple[tuple[str, frozenset[Role]], ...]] = (
     ("/metrics", frozenset({"metrics", "admin"})),
     # A viewer sees the figures of its own project there, and no others.
@@ -24,6 +26,9 @@ _ROLES: Final[tuple[tuple[str, frozenset[Role]], ...]] = (
     ("/v1/organization/antiphon/charges", _FIGURES),
     ("/v1/organization/antiphon/requests", _FIGURES),
     ("/v1/organization", _ADMIN),
+    # Everybody may ask who they are; what is shown of tools depends on the role.
+    ("/v1/antiphon/me", frozenset(ROLES)),
+    ("/v1/antiphon/tools", _PEOPLE),
     ("/", _DATA),
 )
 """By prefix, the more special ones first."""

@@ -3,12 +3,14 @@
 The files are open to all, because there is nothing of anyone in them; the page asks the API with
 the caller's own key. They are read once. An address below /ui that is no file is a screen, and
 gets the page. The policy lets the page run its own scripts, ask its own origin, and do nothing
-else: no inline script, no markup from text, no frame, no other host.
+else: no inline script, no markup from text, no frame, no other host. Where people log in with an
+identity provider, the page may also connect to its token endpoint, and to nothing else of it.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -18,15 +20,9 @@ from aiohttp import web
 from antiphon.protocol.errors import NotFound
 from antiphon.server.app import Call, Route
 
-__all__ = ["CONTENT_POLICY", "ROUTES"]
+__all__ = ["ROUTES", "content_policy"]
 
-CONTENT_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'"
-)
 _HEADERS: Final = {
-    "Content-Security-Policy": CONTENT_POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -43,6 +39,16 @@ _FOLDERS: Final = ("js/", "vendor/")
 _FOLDER: Final = Path(__file__).parent.parent / "ui"
 
 
+def content_policy(token_endpoints: Sequence[str] = ()) -> str:
+    """Return what the page may do; `token_endpoints` are those of identity providers."""
+    connections = " ".join(["'self'", *token_endpoints])
+    return (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        f"connect-src {connections}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+
+
 class _File(NamedTuple):
     body: bytes
     content_type: str
@@ -56,7 +62,9 @@ async def serve_file(call: Call) -> web.StreamResponse:
     if name.startswith(_FOLDERS) and name not in files:
         raise NotFound(f"There is no file at /ui/{name}.", code="unknown_url")
     found = files.get(name, files[_PAGE])
-    headers = {**_HEADERS, "ETag": found.tag}
+    is_page = found is files[_PAGE]
+    policy = content_policy(await call.app.login.token_endpoints() if is_page else ())
+    headers = {**_HEADERS, "Content-Security-Policy": policy, "ETag": found.tag}
     if found.tag in call.request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=headers)
     headers["Content-Type"] = found.content_type

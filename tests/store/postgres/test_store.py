@@ -245,6 +245,13 @@ async def test_whoever_cannot_hear_looks_often(store: PostgresStore) -> None:
     assert time.monotonic() - start < 30
 
 
+async def test_every_store_that_is_open_is_counted(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    await other.count_alive()
+    assert await store.count_alive() == 2
+
+
 async def test_a_wish_to_cancel_reaches_the_writer_elsewhere(
     store: PostgresStore, other: PostgresStore
 ) -> None:

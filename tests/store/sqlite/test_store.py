@@ -691,3 +691,11 @@ async def test_a_batch_whose_transaction_failed_is_in_the_log_once(path: Path) -
             assert await bodies_of(store, name) == [f"{name} {n}" for n in range(3)]
             await store.finish(OWNER, opened(name, status="completed"))
             assert await bodies_of(store, name) == [f"{name} {n}" for n in range(3)]
+
+
+async def test_every_store_that_is_open_is_counted(tmp_path: Path) -> None:
+    first, second = SqliteStore(tmp_path / "a.db"), SqliteStore(tmp_path / "a.db")
+    assert (await first.count_alive(), await second.count_alive()) == (2, 2)
+    await second.close()
+    assert await first.count_alive() == 1
+    await first.close()

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.protocol.events import EVENT_CLASSES
+from antiphon.protocol.gateway import LoginObject, MeObject, ToolObject
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Response
 from antiphon.protocol.rounds import ImportConversation, RoundList, RoundRequest, TurnObject
@@ -49,6 +50,9 @@ def describe() -> dict[str, Any]:
             *FILE_TYPES,
             *CONTAINER_TYPES,
             *ORGANIZATION_TYPES,
+            MeObject,
+            LoginObject,
+            ToolObject,
             *events,
         ],
         ref_template=f"{REF}{{name}}",
@@ -233,6 +237,9 @@ def _paths() -> dict[str, Any]:
             "parameters": [in_path("id")],
             "get": operation("Retrieve a model"),
         },
+        "/v1/antiphon/me": {"get": operation("Who asks, and in which role", "MeObject")},
+        "/v1/antiphon/login": {"get": operation("How a person can log in", "LoginObject")},
+        "/v1/antiphon/tools": {"get": list_of("Hosted tools", "ToolObject", [])},
         "/": {"get": operation("What this is, and where things are")},
         "/version": {"get": operation("The version of this gateway")},
         "/healthz": {"get": operation("Is the process alive")},

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from antiphon.protocol.gateway import HealthObject, LedgerCheckObject
 from antiphon.protocol.organization import (
     AdminKeyObject,
     BudgetObject,
@@ -40,6 +41,7 @@ ORGANIZATION_TYPES: Final[tuple[type[msgspec.Struct], ...]] = (
     *(AdminKeyObject, CreateAdminKey),
     *(RateLimitObject, UpdateRateLimit, SpendLimitObject, UpdateSpendLimit),
     *(BudgetObject, PutBudget, ChargeObject, RequestObject),
+    *(HealthObject, LedgerCheckObject),
 )
 _BUCKET: Final = {
     "type": "object",
@@ -136,6 +138,12 @@ def _figures() -> dict[str, Any]:
         f"{_ROOT}/costs": {
             "get": operation("Costs by day", "BucketPage")
             | {"parameters": [*_TIMES, _list_in_query("line_items")]}
+        },
+        f"{_ROOT}/antiphon/health": {
+            "get": operation("How the gateway, its upstreams and its store are", "HealthObject")
+        },
+        f"{_ROOT}/antiphon/ledger/check": {
+            "post": operation("Prove the sums of the ledger", "LedgerCheckObject")
         },
         f"{_ROOT}/antiphon/charges": {
             "get": list_of("List charges, newest first", "ChargeObject", charges)

@@ -39,6 +39,10 @@ class Writers(Protocol):
         """Return owner and id of the responses of this store that it was asked to cancel."""
         ...
 
+    async def count_alive(self) -> int:
+        """Return how many processes use this store now, with this one."""
+        ...
+
     async def claim_orphans(self, limit: int) -> list[Orphan]:
         """Become the writer of unfinished responses whose writer has died, oldest first.
 

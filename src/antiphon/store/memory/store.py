@@ -250,6 +250,9 @@ class MemoryStore(MemoryKeys):
         self._waiters.wake(response_id)
         return True
 
+    async def count_alive(self) -> int:
+        return 1
+
     async def asked_cancels(self) -> list[tuple[str, str]]:
         self._check_open()
         return self._turns.cancelled()

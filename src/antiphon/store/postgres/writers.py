@@ -59,6 +59,9 @@ _ORPHANS: Final = """
 """
 
 
+_ALIVE: Final = "SELECT count(*) FROM nodes WHERE lease_until > clock_timestamp()"
+
+
 class PostgresWriters(Facet):
     """See `Writers` for what the methods do."""
 
@@ -76,6 +79,11 @@ class PostgresWriters(Facet):
     async def asked_cancels(self) -> list[tuple[str, str]]:
         rows = await self._database.ask_rows(_ASKED_CANCELS, self._node.name)
         return [(owner, response_id) for owner, response_id in rows]
+
+    async def count_alive(self) -> int:
+        await self._node.ensure()
+        [(count,)] = await self._database.ask_rows(_ALIVE)
+        return int(count)
 
     async def claim_orphans(self, limit: int) -> list[Orphan]:
         """Become the writer of unfinished responses of nodes that have died.

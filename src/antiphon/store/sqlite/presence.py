@@ -34,6 +34,10 @@ class Presence:
         """Return whether the store of this name runs; remove the file of one that does not."""
         return name == self.name or is_alive(self._database, name)
 
+    def count_alive(self) -> int:
+        """Return how many stores use this file now."""
+        return count_alive(self._database)
+
     def close(self) -> None:
         """End the sign of life."""
         if self._file >= 0:

@@ -7,6 +7,7 @@ A function gets a connection inside a transaction, which the caller begins and c
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import Callable
@@ -71,6 +72,9 @@ class SqliteWriters(Facet):
 
     async def asked_cancels(self) -> list[tuple[str, str]]:
         return await self._reader.fetch(_ASKED_CANCELS, (self._presence.name,))
+
+    async def count_alive(self) -> int:
+        return await asyncio.to_thread(self._presence.count_alive)
 
     async def claim_orphans(self, limit: int) -> list[Orphan]:
         writer, is_alive = self._presence.name, self._presence.is_alive

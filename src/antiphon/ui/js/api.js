@@ -38,13 +38,25 @@ export async function ask(path, options = {}) {
 export const getJson = async (path, signal) => (await ask(path, { signal })).json();
 
 /**
+ * @param {string} method
+ * @param {string} path
+ * @param {any} [body] Sent as JSON.
+ * @returns {Promise<any>}
+ */
+export async function sendJson(method, path, body) {
+  const sent = body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  return (await ask(path, { method, ...sent })).json();
+}
+
+/**
  * Calls `onEvent` with the data of each server-sent event until the stream ends.
  * @param {string} path
  * @param {(data: any) => void} onEvent
  * @param {AbortSignal} signal
+ * @param {RequestInit} [options] For a stream that a POST begins.
  */
-export async function follow(path, onEvent, signal) {
-  const answer = await ask(path, { signal });
+export async function follow(path, onEvent, signal, options = {}) {
+  const answer = await ask(path, { ...options, signal });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

@@ -7,6 +7,9 @@ import { Fault, Link, go, setSearch, useKeys } from "./shell.js";
 
 const PATH = "/v1/organization/antiphon/requests";
 const PAGE = 200;
+/** Rows that are kept beside those that were scrolled to, however long the list is followed. */
+const MOST_FOLLOWED = 2000;
+const DRAW_MS = 100;
 const FILTERS = {
   status: "status",
   model: "models",
@@ -55,12 +58,25 @@ function download(rows) {
   URL.revokeObjectURL(url);
 }
 
+/** The rows with newer versions of some of them, and new ones before them. */
+function merge(rows, fresh, isCut) {
+  const newer = new Map(fresh);
+  const kept = rows.map((one) => {
+    const found = newer.get(one.id);
+    newer.delete(one.id);
+    return found || one;
+  });
+  const oldest = isCut && kept.length ? kept[kept.length - 1].created_at : 0;
+  const added = [...newer.values()].filter((one) => one.created_at >= oldest);
+  return [...added.reverse(), ...kept];
+}
+
 /** Rows of a filter: pages as they are scrolled to, and changes as they happen. */
 function useRequests(search) {
   const [rows, setRows] = useState([]);
   const [fault, setFault] = useState(null);
   const [isLive, setLive] = useState(false);
-  const state = useRef({ hasMore: true, isBusy: false, mark: 0, rows: [] });
+  const state = useRef({ hasMore: true, isBusy: false, mark: 0, rows: [], paged: 0 });
   const filters = filtersOf(search);
   const wanted = query(filters);
   const show = (found) => {
@@ -78,6 +94,7 @@ function useRequests(search) {
       if (mark !== now.mark) return;
       now.hasMore = page.has_more;
       now.last = page.last_id;
+      now.paged += page.data.length;
       const known = new Set(now.rows.map((one) => one.id));
       show([...now.rows, ...page.data.filter((one) => !known.has(one.id))]);
       setFault(null);
@@ -89,23 +106,36 @@ function useRequests(search) {
     }
   };
   useEffect(() => {
-    state.current = { hasMore: true, isBusy: false, mark: state.current.mark + 1, rows: [] };
+    state.current = { hasMore: true, isBusy: false, mark: state.current.mark + 1, rows: [], paged: 0 };
     setRows([]);
     more();
     const end = new AbortController();
+    const waiting = new Map();
+    let timer = 0;
+    const draw = () => {
+      timer = 0;
+      const now = state.current;
+      const next = merge(now.rows, waiting, now.isCut);
+      waiting.clear();
+      if (next.length > now.paged + MOST_FOLLOWED) {
+        next.length = now.paged + MOST_FOLLOWED;
+        Object.assign(now, { isCut: true, hasMore: true, last: next[next.length - 1].id });
+      }
+      show(next);
+    };
     setLive(false);
     if (search.get("live") !== "off" && !filters.status && !filters.start_time && !filters.end_time) {
       const followed = query(filtersOf(search, (name) => !["status", "from", "to"].includes(name)));
       setLive(true);
       follow(`${PATH}?${query({ stream: "true" })}&${followed}`, (one) => {
-        const found = state.current.rows.findIndex((other) => other.id === one.id);
-        const next = [...state.current.rows];
-        if (found >= 0) next[found] = one;
-        else next.unshift(one);
-        show(next);
+        waiting.set(one.id, one);
+        timer ||= setTimeout(draw, DRAW_MS);
       }, end.signal).catch((error) => error.name !== "AbortError" && setFault(error)).finally(() => !end.signal.aborted && setLive(false));
     }
-    return () => end.abort();
+    return () => {
+      clearTimeout(timer);
+      end.abort();
+    };
   }, [wanted, search.get("live")]);
   return { rows, fault, isLive, more };
 }

@@ -10,6 +10,7 @@ from antiphon.server.api.organization import (
     budgets,
     charges,
     costs,
+    health,
     project_keys,
     projects,
     rate_limits,
@@ -24,6 +25,6 @@ __all__ = ["ROUTES"]
 
 _RESOURCES: Final = (
     *(usage, costs, charges, requests, projects, project_keys, service_accounts, rate_limits),
-    *(spend_limits, spend_alerts, budgets, admin_keys, audit_logs),
+    *(spend_limits, spend_alerts, budgets, admin_keys, audit_logs, health),
 )
 ROUTES: Final = [route for resource in _RESOURCES for route in resource.ROUTES]
