@@ -219,6 +219,36 @@ async def test_rules_of_the_gateway_change_with_a_reload(tmp_path: Path) -> None
             assert got.headers["Access-Control-Allow-Origin"] == page["Origin"]
 
 
+async def test_hosted_tools_come_and_go_with_a_reload(tmp_path: Path) -> None:
+    search = '[web_search]\nprovider = "searxng"\nbase_url = "http://127.0.0.1:9"\n'
+    tools = [{"type": "web_search"}]
+    async with reloaded(tmp_path, ECHO) as gateway:
+        assert "web_search" in (await gateway.ask(tools=tools)).headers["x-antiphon-degraded"]
+        assert (await gateway.reload(ECHO + search)).endswith("changed: web_search")
+        assert "x-antiphon-degraded" not in (await gateway.ask(tools=tools)).headers
+        assert (await gateway.reload(ECHO)).endswith("changed: web_search")
+        assert "web_search" in (await gateway.ask(tools=tools)).headers["x-antiphon-degraded"]
+
+
+async def test_tokens_of_an_issuer_are_checked_after_a_reload(tmp_path: Path) -> None:
+    issuer = """[[auth.issuers]]
+issuer = "https://login.example"
+audience = "antiphon"
+project = "lab"
+"""
+    bearer = {"Authorization": "Bearer not.a.token"}
+    async with (
+        reloaded(tmp_path, ECHO) as gateway,
+        aiohttp.ClientSession(headers=bearer) as session,
+    ):
+        url = f"{gateway.base_url}/models"
+        assert (await session.get(url)).status == 200  # any placeholder, as clients send it
+        assert (await gateway.reload(ECHO + issuer)).endswith("changed: auth")
+        assert (await session.get(url)).status == 401
+        assert (await gateway.reload(ECHO)).endswith("changed: auth")
+        assert (await session.get(url)).status == 200
+
+
 async def test_webhooks_of_a_reload_are_used(tmp_path: Path) -> None:
     received: asyncio.Queue[bytes] = asyncio.Queue()
 

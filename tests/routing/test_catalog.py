@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Sequence
 from decimal import Decimal
 
 import pytest
 
+from antiphon.backends.breaker import FAILURES_TO_OPEN
+from antiphon.backends.fault_classes import CLASSES
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.models.facts import ModelInfo
 from antiphon.models.prices import PriceSettings
@@ -254,3 +257,40 @@ async def test_the_price_of_a_route_counts_for_deployments_without_one_of_their_
         ("a", "settings"),
         ("gpt-5.1", "bundled"),
     ]
+
+
+async def test_a_catalog_that_takes_over_knows_what_still_runs() -> None:
+    kept, replaced = Listing("m"), Listing("m")
+    old = Catalog({"a": kept, "b": replaced}, Clock(), limits={"a": 1})
+    for provider in ("a", "b"):
+        for _ in range(FAILURES_TO_OPEN):
+            old.board.breaker.note_failure(f"{provider}/m", CLASSES["transport"])
+    running = await choose(old, "m")
+    old.board.enter(running, "only")
+    new = Catalog({"a": kept, "b": Listing("m")}, Clock(), board=old.board, limits={"a": 2})
+    assert not old.board.has_room("a")  # not before it takes over
+    new.take_over(old)
+    assert new.board.has_room("a")
+    new.board.enter(await choose(new, "m"), "only")
+    assert not new.board.has_room("a")
+    assert new.board.breaker.is_open("a/m")  # the provider is the same
+    assert not new.board.breaker.is_open("b/m")
+    new.board.leave(running)
+    assert new.board.has_room("a")
+
+
+async def test_a_lease_ends_with_the_last_route_of_a_catalog_and_of_those_before() -> None:
+    backend, ended = Listing("m"), list[str]()
+    catalogs = [Catalog({"a": backend}, Clock()) for _ in range(3)]
+    first, second, third = catalogs
+    for name, one in (("first", first), ("second", second)):
+        weakref.finalize(one.lease, ended.append, name)
+    route = await first.route("m")
+    second.take_over(first)
+    third.take_over(second)
+    catalogs.clear()
+    del first, second, one
+    assert ended == []  # a turn of the first may ask a backend that all had
+    del route
+    assert ended == ["first", "second"]
+    assert (await third.route("m")).first.backend is backend
