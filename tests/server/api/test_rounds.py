@@ -16,7 +16,9 @@ from antiphon.engine.keep.kept_requests import KeptRequests
 from antiphon.gateway.assemble import ServerSettings
 from antiphon.plans.plan import Plan
 from antiphon.plans.toolbox import Toolbox
+from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.base import Store
+from antiphon.store.memory import MemoryStore
 from antiphon.testing import ChatBackend, Script, ScriptedUpstream, Status, serve_gateway
 from antiphon.testing.gateway import Gateway
 from antiphon.transport.http import Secret
@@ -173,6 +175,30 @@ async def test_rounds_of_another_project_are_not_found() -> None:
                 other.error["message"].replace(answer.json["id"], "nothing")
                 == (none.error["message"])
             )
+
+
+class _Failing(MemoryStore):
+    """Fails to store the first end."""
+
+    has_failed = False
+
+    async def finish(self, *args: Any, **more: Any) -> None:
+        if not self.has_failed:
+            self.has_failed = True
+            raise StoreUnavailable("not now")
+        await super().finish(*args, **more)
+
+
+async def test_what_was_sent_is_kept_with_an_end_that_is_stored_later() -> None:
+    store = _Failing()
+    async with house(store=store) as (gateway, upstream):
+        answer = await ask(gateway, input="hi")
+        await gateway.app.engine.pending_writes.settle()
+        charges = await store.ledger.charges()
+        found = await store.rounds.find("local", charges[0].response_id)
+    await store.close()
+    assert answer.status == 503
+    assert [one.size for one in found] == [len(upstream.requests[0].body)]
 
 
 async def test_a_summary_is_a_round_of_its_own() -> None:

@@ -61,6 +61,7 @@ from antiphon.protocol.machines.builder import KeptState, ResponseBuilder
 from antiphon.protocol.response import MOST_NOTES, Attempt, Failure, Response
 from antiphon.routing.candidates import Candidate, Route
 from antiphon.routing.choice import Session
+from antiphon.store.base import Entry
 
 __all__ = ["Carry", "Turn", "TurnCancelled", "TurnInputs"]
 
@@ -513,9 +514,8 @@ class Turn:
         """Make the terminal response durable; if that fails, end with that failure."""
         response = cast(TerminalEvent, events[-1]).response
         settled = self.charges.entries()
-        entries = [*self._services.notify(self.owner, response), *settled]
-        if self.charges.kept is not None:
-            entries += await self.charges.kept.entries()
+        sent = [] if self.charges.kept is None else await self.charges.kept.entries()
+        entries = [*self._services.notify(self.owner, response), *settled, *sent]
         output = keep_states(response.output, self._builder.states)
         kept = msgspec.structs.replace(response, output=output)
         try:
@@ -523,7 +523,7 @@ class Turn:
         except StoreUnavailable as error:
             if self.interruption is None:
                 self._store_error = error.with_traceback(None)
-            events, response = self._take_back(events, error)
+            events, response = self._take_back(events, error, sent)
         else:
             if self._turn_log.keeps_entries:
                 self.charges.note_written(settled)
@@ -535,7 +535,7 @@ class Turn:
         return events
 
     def _take_back(
-        self, events: list[Event], error: StoreUnavailable
+        self, events: list[Event], error: StoreUnavailable, sent: Sequence[Entry]
     ) -> tuple[list[Event], Response]:
         """Return the end as a failure of the store, and queue it to be stored later."""
         unshown, response = self._turn_log.unshown(), cast(TerminalEvent, events[-1]).response
@@ -545,7 +545,7 @@ class Turn:
         response = cast(TerminalEvent, events[-1]).response
         if not isinstance(error, TurnLost):
             entries = self._services.notify(self.owner, response)
-            self._turn_log.defer_end(events, response, entries)
+            self._turn_log.defer_end(events, response, [*entries, *sent])
         return events, response
 
     def _defer_failure(self, fault: AntiphonError) -> None:

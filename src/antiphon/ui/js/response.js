@@ -1,6 +1,6 @@
 // Screen: one response, and the replay of its events as they were stored.
 import { html, useEffect, useRef, useState } from "../vendor/preact-htm.js";
-import { follow, getJson, query } from "./api.js";
+import { follow, getJson } from "./api.js";
 import { Code } from "./code.js";
 import { clock, dollars, duration, number } from "./format.js";
 import { List } from "./list.js";
@@ -93,25 +93,19 @@ const Items = ({ state }) => state.items.filter(Boolean).length === 0 ? html`<p>
 
 const CHARGES = ["Call", "Model", "Provider", "Outcome", "Tokens", "Basis", "Cost", "First", "Total"];
 
-function Charges({ id }) {
-  const [found, setFound] = useState(null);
-  const [fault, setFault] = useState(null);
-  useEffect(() => {
-    getJson(`/v1/organization/antiphon/charges?${query({ response_id: id, limit: 100 })}`)
-      .then((page) => setFound(page.data.reverse()), setFault);
-  }, [id]);
-  if (fault) return html`<${Fault} error=${fault} />`;
-  if (!found) return html`<p>Loading…</p>`;
+function Charges({ rounds }) {
+  if (!rounds) return html`<p>Loading…</p>`;
   return html`<div class="wide" tabindex="0" role="region" aria-label="Charges"><table><thead><tr>${CHARGES.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
-    <tbody>${found.map((one) => html`<tr key=${one.id}><td>${one.number} ${one.kind}</td><td>${one.served_model || one.model}</td><td>${one.provider}</td>
-      <td>${one.outcome || one.state}</td><td>${one.used ? number(one.used.total_tokens) : "–"}</td><td>${one.basis || "–"}</td>
-      <td>${one.used ? dollars(one.used.cost_usd) : "–"}</td><td>${duration(one.first_ms)}</td><td>${duration(one.total_ms)}</td></tr>`)}</tbody></table></div>`;
+    <tbody>${rounds.map((one) => html`<tr key=${one.number}><td>${one.number} ${one.kind}</td><td>${one.model || "–"}</td><td>${one.provider || "–"}</td>
+      <td>${one.outcome || "held"}</td><td>${one.used ? number(one.used.total_tokens) : "–"}</td><td>${one.basis || "–"}</td>
+      <td>${one.used ? dollars(one.used.cost_usd) : "–"}</td><td>${duration(one.first_ms)}</td><td>${duration(one.total_ms)}</td></tr>
+      ${one.line_items.map((item) => html`<tr><td></td><td colspan="5">${number(item.quantity)} × ${item.name}</td><td>${dollars(item.cost_usd)}</td><td colspan="2"></td></tr>`)}`)}</tbody></table></div>`;
 }
 
 function Panel({ tab, id, state, event, response, rounds, chosen, onChoose }) {
   if (tab === "Items") return html`<${Items} state=${state} />`;
   if (tab === "Raw event") return html`<pre tabindex="0" data-raw>${event ? JSON.stringify(event, null, 2) : "Nothing has happened yet."}</pre>`;
-  if (tab === "Charges") return html`<${Charges} id=${id} />`;
+  if (tab === "Charges") return html`<${Charges} rounds=${rounds} />`;
   if (tab === "What the model saw") return html`<${Saw} id=${id} rounds=${rounds} chosen=${chosen} onChoose=${onChoose} previous=${response?.previous_response_id} />`;
   if (tab === "curl, Python") return html`<${Code} id=${id} response=${response} after=${event ? event.sequence_number : null} />`;
   return html`<pre class="text" tabindex="0" data-text>${textOf(state)}</pre>`;
