@@ -40,7 +40,7 @@ from antiphon.store.sqlite import SqliteStore
 from antiphon.store.sqlite.connection import connect
 from antiphon.store.sqlite.ledger_names import intern_names
 
-__all__ = ["main"]
+__all__ = ["START", "generate", "main"]
 
 _GOALS: Final = {"bytes": 300, "usage ms": 50.0, "CPU us": 40.0}
 _MEASURED: Final = 100_000
@@ -50,7 +50,7 @@ _EACH: Final = 30
 _KEYS: Final = 200
 _TALKS: Final = 100_000
 _DAY: Final = 86_400
-_START: Final = 1_767_225_600
+START: Final = 1_767_225_600
 _FILLED: Final = (
     *HELD_COLUMNS[:-1],
     *("settled_at", "fresh", "cached", "cache_write", "output", "reasoning", "cost"),
@@ -162,7 +162,7 @@ def _pages(connection: sqlite3.Connection) -> int:
 async def _measure_usage(charges: int, folder: Path) -> bool:
     path = _filled(folder, charges)
     store = SqliteStore(path)
-    end = _START + charges // 2
+    end = START + charges // 2
     try:
         slowest = 0.0
         for name, question in _questions(store, end):
@@ -188,7 +188,7 @@ def _filled(folder: Path, charges: int) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"ledger-{charges}.db"
     if not path.exists():
-        _generate(path, charges)
+        generate(path, charges)
     print(f"{charges} charges in {path.stat().st_size / 1e9:.2f} GB")
     return path
 
@@ -213,7 +213,7 @@ def _questions(store: SqliteStore, end: int) -> Iterator[tuple[str, Any]]:
     yield "a conversation", lambda: store.ledger.charges(project="project3", conversation="conv_5")
 
 
-def _generate(path: Path, charges: int) -> None:
+def generate(path: Path, charges: int) -> None:
     """Fill a file. Indexes are made at the end, which is faster."""
     begun = time.monotonic()
     part = path.with_suffix(".part")
@@ -250,7 +250,7 @@ def _rows(connection: sqlite3.Connection, charges: int) -> Iterator[tuple[Any, .
     talks = [key[f"conv_{n}"] for n in range(_TALKS)]
     served, provider, price = key["served"], key["provider"], key["price"]
     for number in range(charges):
-        who, at = int(pick() * _KEYS), _START * 1000 + number * 500
+        who, at = int(pick() * _KEYS), START * 1000 + number * 500
         model = models[(who + (pick() < 0.1)) % 8]
         outcome = 0 if pick() < 0.96 else 3
         fresh, made = int(pick() * 9_000), int(pick() * 2_000)

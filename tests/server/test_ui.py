@@ -53,6 +53,16 @@ async def test_files_and_screens_are_served_with_the_policy(
     assert (again.status, again.body) == (304, b"")
 
 
+async def test_the_page_names_all_of_its_modules_at_once(gateway: Gateway) -> None:
+    answer = await request(gateway, "GET", "/../ui/requests")
+    named = {
+        link.partition(">")[0].removeprefix("</ui/") for link in answer.headers["Link"].split(", ")
+    }
+    own = {f"js/{path.name}" for path in (UI / "js").iterdir()}
+    assert named == own | {"vendor/preact-htm.js"}
+    assert "Link" not in (await request(gateway, "GET", "/../ui/js/main.js")).headers
+
+
 @pytest.mark.parametrize("path", ["/js/none.js", "/vendor/htm.LICENSE"])
 async def test_a_file_that_is_not_there_is_not_found(gateway: Gateway, path: str) -> None:
     assert (await request(gateway, "GET", f"/../ui{path}")).status == 404

@@ -35,6 +35,7 @@ _TYPES: Final = {
     ".js": "text/javascript; charset=utf-8",
 }
 _PAGE: Final = "index.html"
+_LIBRARY: Final = "vendor/preact-htm.js"
 _FOLDERS: Final = ("js/", "vendor/")
 _FOLDER: Final = Path(__file__).parent.parent / "ui"
 
@@ -65,6 +66,8 @@ async def serve_file(call: Call) -> web.StreamResponse:
     is_page = found is files[_PAGE]
     policy = content_policy(await call.app.login.token_endpoints() if is_page else ())
     headers = {**_HEADERS, "Content-Security-Policy": policy, "ETag": found.tag}
+    if is_page:
+        headers["Link"] = _preloads()
     if found.tag in call.request.headers.get("If-None-Match", ""):
         return web.Response(status=304, headers=headers)
     headers["Content-Type"] = found.content_type
@@ -76,6 +79,13 @@ def _read_files() -> dict[str, _File]:
     """Return the files that may be served, by their path below /ui."""
     paths = (path for path in sorted(_FOLDER.rglob("*")) if path.suffix in _TYPES)
     return {path.relative_to(_FOLDER).as_posix(): _read(path) for path in paths}
+
+
+@cache
+def _preloads() -> str:
+    """Return which modules the page needs, so that a browser does not find them one by one."""
+    modules = (name for name in _read_files() if name.startswith("js/") or name == _LIBRARY)
+    return ", ".join(f"</ui/{name}>; rel=modulepreload" for name in modules)
 
 
 def _read(path: Path) -> _File:
