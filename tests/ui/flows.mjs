@@ -224,6 +224,14 @@ flows['the overview has spend with its basis, and filters in the address'] = asy
   }
   await page.locator('.plot canvas').waitFor();
 };
+
+flows['the overview lists the upstreams and their health'] = async (page) => {
+  await open(page, 'overview');
+  const rows = page.getByRole('region', { name: 'Upstreams' }).locator('tbody tr');
+  await rows.first().waitFor();
+  ok(/up/.test(await rows.first().textContent()), await rows.first().textContent());
+};
+
 flows['a brush over the plot lists the requests of that time'] = async (page) => {
   await page.goto(`${facts.root}/ui?range=1h`);
   const plot = page.locator('.u-over');

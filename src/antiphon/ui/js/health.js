@@ -15,7 +15,8 @@ function errorRate(calls) {
   return all ? `${((100 * bad) / all).toFixed(1)} % of ${number(all)}` : "no calls yet";
 }
 
-function Upstreams({ upstreams }) {
+/** @param {{upstreams: any[]}} props Those of the route of health. */
+export function Upstreams({ upstreams }) {
   return html`<h2>Upstreams</h2><${Table} label="Upstreams" columns=${["Provider", "State", "Running", "Failed", "p50", "p95", "Breakers"]} empty="There are none."
     rows=${upstreams.map((one) => [
       one.provider,

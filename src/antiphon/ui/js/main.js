@@ -30,7 +30,7 @@ function Screen({ path, search, me }) {
   if (tree) return html`<${ConversationScreen} id=${decodeURIComponent(tree[2])} kind=${tree[1]} search=${search} />`;
   if (path === "/ui/conversations") return html`<${Conversations} />`;
   if (path === "/ui/requests") return html`<${Requests} search=${search} />`;
-  if (path === "/ui" || path === "/ui/") return html`<${Overview} search=${search} go=${go} />`;
+  if (path === "/ui" || path === "/ui/") return html`<${Overview} search=${search} go=${go} me=${me} />`;
   const more = moreScreen(path, search, me);
   if (more) return more;
   return html`<h1>Not found</h1><p>There is no screen at this address.</p>`;

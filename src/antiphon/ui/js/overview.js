@@ -2,6 +2,7 @@
 import { html, useEffect, useRef, useState } from "../vendor/preact-htm.js";
 import { getJson, query } from "./api.js";
 import { clock, dollars, duration, number, quantile } from "./format.js";
+import { Upstreams } from "./health.js";
 import { Fault, Link, setSearch } from "./shell.js";
 
 /** Seconds of a bucket, its name, and how many there are; the last one is the one that runs. */
@@ -31,7 +32,7 @@ function sum(bucket) {
 const addUp = (sums) => sums.reduce((all, one) => Object.fromEntries(Object.keys(one).map((name) =>
   [name, name === "cost" ? (all.cost === null && one.cost === null ? null : (all.cost ?? 0) + (one.cost ?? 0)) : all[name] + one[name]])), sum({ results: [] }));
 
-function useFigures(search) {
+function useFigures(search, seesHealth) {
   const [figures, setFigures] = useState(null);
   const [fault, setFault] = useState(null);
   const range = RANGES[search.get("range")] ? search.get("range") : "24h";
@@ -45,8 +46,9 @@ function useFigures(search) {
       const usage = `/v1/organization/usage/completions?${query({ start_time: start, bucket_width: width, limit, ...filters })}`;
       const newest = `/v1/organization/antiphon/requests?${query({ start_time: start, limit: LOOKED_AT, ...filters })}`;
       const byModel = `/v1/organization/usage/completions?${query({ start_time: start, bucket_width: width, limit, group_by: "model", ...filters })}`;
-      const [buckets, requests, models] = await Promise.all([usage, newest, byModel].map((path) => getJson(path, end.signal)));
-      setFigures({ buckets: buckets.data, requests, models: models.data });
+      const health = seesHealth ? ["/v1/organization/antiphon/health"] : [];
+      const [buckets, requests, models, state] = await Promise.all([usage, newest, byModel, ...health].map((path) => getJson(path, end.signal)));
+      setFigures({ buckets: buckets.data, requests, models: models.data, upstreams: state?.upstreams });
       setFault(null);
     };
     const tell = (error) => error.name !== "AbortError" && setFault(error);
@@ -133,9 +135,9 @@ function Models({ buckets }) {
     <tbody>${ranked.map(([name, one]) => html`<tr key=${name}><td><${Link} to=${`/ui/requests?${query({ model: name })}`}>${name}</${Link}></td><td>${number(one.responses)}</td><td>${number(one.tokens)}</td><td>${dollars(one.cost)}</td></tr>`)}</tbody></table></section>`;
 }
 
-/** @param {{search: URLSearchParams, go: (path: string) => void}} props */
-export function Overview({ search, go }) {
-  const { figures, fault, range } = useFigures(search);
+/** @param {{search: URLSearchParams, go: (path: string) => void, me: any}} props */
+export function Overview({ search, go, me }) {
+  const { figures, fault, range } = useFigures(search, ["local", "admin"].includes(me.role));
   const kept = { model: search.get("model") || "", project: search.get("project") || "" };
   const brush = (from, to) => go(`/ui/requests?${query({ from, to, ...kept })}`);
   const field = (name, label) => html`<label>${label} <input name=${name} value=${kept[name]} onChange=${(event) => setSearch({ [name]: event.target.value.trim() })} /></label>`;
@@ -154,5 +156,6 @@ export function Overview({ search, go }) {
         <details><summary>As a table</summary><div class="wide" tabindex="0" role="region" aria-label="Tokens by time"><table><thead><tr><th scope="col">From</th>${PARTS.map(([, label]) => html`<th scope="col">${label}</th>`)}<th scope="col">Spend</th></tr></thead>
           <tbody>${figures.buckets.map((one, index) => sums[index].calls > 0 && html`<tr key=${one.start_time}><td><button type="button" class="plain" onClick=${() => brush(one.start_time, one.end_time)}>${clock(one.start_time)}</button></td>${PARTS.map(([name]) => html`<td>${number(sums[index][name])}</td>`)}<td>${dollars(sums[index].cost)}</td></tr>`)}</tbody></table></div></details>
       </section>
-      <div class="columns"><${Models} buckets=${figures.models} /><${Endings} requests=${figures.requests} search=${search} /></div>`}`;
+      <div class="columns"><${Models} buckets=${figures.models} /><${Endings} requests=${figures.requests} search=${search} /></div>
+      ${figures.upstreams && html`<section><${Upstreams} upstreams=${figures.upstreams} /></section>`}`}`;
 }
