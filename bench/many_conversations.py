@@ -40,7 +40,7 @@ _TEXT: Final = 350
 _TABLES: Final = ("responses", "items", "conversations", "conversation_items")
 _AT_ONCE: Final = 20_000
 _SWEPT: Final = 500
-_SWEEPS: Final = 40
+_SWEEPS: Final = 100
 _SIZE: Final = "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest($1::text[]) AS name"
 
 

@@ -1,9 +1,10 @@
 """How many streams can one PostgreSQL take? A model, and its comparison with a real one.
 
 A discrete-event model of workers, their lanes and commit groups, the cores and the disk of the
-database, and the lock of NOTIFY. Its inputs are figures that `pg_limits.py` and a short run of
-one real store measured on the machine at hand. It is compared with 1,000 writers on
-four real stores; the table then shows sizes that cannot be measured here.
+database, and the lock of NOTIFY. Its inputs are figures that `pg_limits.py` and short runs of real
+stores measured on the machine at hand. It is compared with 1,000 writers on four real stores, of
+which it knows runs with fewer writers; the table then shows sizes that cannot be measured here,
+with the costs of one store.
 
     python bench/scale_model.py [--limits FILE] [--rounds 2] [--table FILE] [--plot FILE]
 """
@@ -18,9 +19,10 @@ import json
 import os
 import random
 import statistics
+import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +34,8 @@ __all__ = ["Costs", "Shape", "simulate"]
 _LANES: Final = 2
 _MAX_GROUP: Final = 500
 _CALIBRATION: Final = 128
+_FEW: Final = 16
+_HALF: Final = 500
 _TOKENS_A_SECOND: Final = 20
 _TOKEN_BYTES: Final = 120
 _CPU_A_TOKEN: Final = 88e-6
@@ -47,6 +51,8 @@ class Costs(NamedTuple):
 
     worker_batch: float
     """CPU of a worker for a batch."""
+    worker_commit: float
+    """CPU of a worker for a commit, besides its batches."""
     database_batch: float
     """Time of a core of the database for a batch."""
     database_commit: float
@@ -67,8 +73,9 @@ class Shape(NamedTuple):
     is_segments: bool = False
     is_notify_inside: bool = False
     database_cores: int = 16
-    is_one_thread: bool = False
-    """All workers share one thread, as in the comparison."""
+    is_one_machine: bool = False
+    """All workers share one thread, and this thread the cores of the database, as in the
+    comparison."""
 
 
 class Result(NamedTuple):
@@ -81,7 +88,8 @@ class Result(NamedTuple):
 
 
 class _Worker:
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.waiting: deque[tuple[float, int]] = deque()
         self.free_lanes = _LANES
 
@@ -92,8 +100,8 @@ class _Model:
     def __init__(self, shape: Shape, costs: Costs, seconds: float, seed: int) -> None:
         self._shape, self._costs, self._seconds = shape, costs, seconds
         self._random = random.Random(seed)
-        self._workers = [_Worker() for _ in range(shape.workers)]
-        self._threads = [0.0] * (1 if shape.is_one_thread else shape.workers)
+        self._workers = [_Worker(number) for number in range(shape.workers)]
+        self._threads = [0.0] * (1 if shape.is_one_machine else shape.workers)
         self._cores = [0.0] * shape.database_cores
         self._events: list[tuple[float, int, str, Any]] = []
         self._numbers = itertools.count()
@@ -142,10 +150,10 @@ class _Model:
         self._queued += len(worker.waiting)
         self._takes += 1
         group = [worker.waiting.popleft() for _ in range(min(len(worker.waiting), _MAX_GROUP))]
-        thread = self._workers.index(worker) % len(self._threads) if len(self._threads) > 1 else 0
-        start = max(now, self._threads[thread])
-        self._threads[thread] = start + self._costs.worker_batch * len(group)
-        ready = max(self._threads[thread], heapq.heappop(self._cores))
+        # Half of the work is before the commit, half after it: callers are woken and ask again.
+        cpu = self._costs.worker_commit + self._costs.worker_batch * len(group)
+        sent = self._compute(now, worker, cpu / 2)
+        ready = max(sent, heapq.heappop(self._cores))
         if self._shape.is_segments:
             work = self._costs.segment_byte * self._bytes * len(group)
         else:
@@ -153,6 +161,16 @@ class _Model:
         work += self._costs.database_commit
         heapq.heappush(self._cores, ready + work)
         self._at(ready + work, "commit", (worker, group))
+
+    def _compute(self, now: float, worker: _Worker, seconds: float) -> float:
+        """Use the thread of a worker, and on one machine also a core; return when that is done."""
+        thread = worker.number % len(self._threads)
+        start = max(now, self._threads[thread])
+        if self._shape.is_one_machine:
+            start = max(start, heapq.heappop(self._cores))
+            heapq.heappush(self._cores, start + seconds)
+        self._threads[thread] = start + seconds
+        return start + seconds
 
     def _commit(self, now: float, commit: Any) -> None:
         """Wait for the disk: with others that came meanwhile, or alone behind the lock."""
@@ -178,11 +196,18 @@ class _Model:
     def _done(self, now: float, commits: list[Any]) -> None:
         for worker, group in commits:
             self._commits += 1
-            worker.free_lanes += 1
-            for came, stream in group:
-                self._delays.append(now - came)
-                self._at(max(now, came + self._shape.interval), "batch", stream)
-            self._take(now, worker)
+            cpu = self._costs.worker_commit + self._costs.worker_batch * len(group)
+            end = self._compute(now, worker, cpu / 2)
+            step = self._costs.worker_batch / 2
+            for place, (came, stream) in enumerate(group, 1 - len(group)):
+                told = end + place * step
+                self._delays.append(told - came)
+                self._at(max(told, came + self._shape.interval), "batch", stream)
+            self._at(end, "free", worker)
+
+    def _free(self, now: float, worker: _Worker) -> None:
+        worker.free_lanes += 1
+        self._take(now, worker)
 
 
 def simulate(shape: Shape, costs: Costs, *, seconds: float = 4.0, seed: int = 1) -> Result:
@@ -193,10 +218,19 @@ def simulate(shape: Shape, costs: Costs, *, seconds: float = 4.0, seed: int = 1)
 # What one real store costs, and four of them.
 
 
-async def _write(
-    url: str, nodes: int, writers: int, seconds: float
-) -> tuple[float, float, float, float]:
-    """Append on real stores; return batches per second, p50, p99 and CPU seconds per batch."""
+class Run(NamedTuple):
+    """What real stores did: batches per second, their times, and CPU seconds for each."""
+
+    per_second: float
+    p50: float
+    p99: float
+    cpu: float
+    group: float
+    """Batches in a commit."""
+
+
+async def _write(url: str, nodes: int, writers: int, seconds: float) -> Run:
+    """Append on real stores, one batch of each writer after the other."""
     from antiphon.protocol.response import Response
     from antiphon.store.base import Batch
     from antiphon.store.postgres import PostgresStore
@@ -222,26 +256,40 @@ async def _write(
             took.append(time.monotonic() - start)
 
     tasks = [asyncio.create_task(write(number)) for number in range(writers)]
-    for one in begun:
-        await one.wait()
+    ready = asyncio.gather(*(one.wait() for one in begun))
+    await asyncio.wait({ready, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    if not ready.done():  # a writer failed
+        await asyncio.gather(*tasks)
+    before = [sum(store.pulse.sizes[:-1]) for store in stores]
     start, cpu = time.monotonic(), time.process_time()
     end = start + seconds
     go.set()
     await asyncio.gather(*tasks)
     lasted, spent = time.monotonic() - start, time.process_time() - cpu
+    commits = sum(sum(store.pulse.sizes[:-1]) for store in stores) - sum(before)
     for store in stores:
         await store.close()
     rest = sorted(took[len(took) // 4 :])
     p99 = rest[int(len(rest) * 0.99)]
-    return len(took) / lasted, statistics.median(rest), p99, spent / len(took)
+    median = statistics.median(rest)
+    return Run(len(took) / lasted, median, p99, spent / len(took), len(took) / commits)
 
 
-def calibrate(limits: dict[str, Any], samples: Sequence[float], rate: float, cpu: float) -> Costs:
-    """Return the costs with which the model is as fast as one real store with 128 writers was.
+def calibrate(
+    limits: dict[str, Any],
+    samples: Sequence[float],
+    few: Run,
+    many: Run,
+    shape: Shape,
+) -> Costs:
+    """Return the costs with which the model is as fast as real stores of this shape were.
 
-    `rate` is the batches per second of that store, `cpu` its own CPU for a batch, and `samples`
-    are times of commits. What is left is the work of the database.
+    `few` and `many` are runs with few writers, and with those of the shape. Their groups have other
+    sizes, so their CPU shows what a batch and what a commit costs a worker. `samples` are times of
+    commits. What is left is the work of the database.
     """
+    commit_cpu = max((few.cpu - many.cpu) / (1 / few.group - 1 / many.group), 0.0)
+    batch_cpu = max(many.cpu - commit_cpu / many.group, 0.0)
     blob, cores = limits["segment"], os.cpu_count() or 1
     segment = max(blob["median"] - statistics.median(samples), 1e-4) / blob["bytes"]
     commit = min(cores / one["none"] for one in limits["notify"])
@@ -249,50 +297,85 @@ def calibrate(limits: dict[str, Any], samples: Sequence[float], rate: float, cpu
     low, high = 0.0, 2e-3
     for _ in range(12):
         middle = (low + high) / 2
-        costs = Costs(cpu, middle, commit, tuple(samples), wal, segment)
-        shape = Shape(1, _CALIBRATION, 0.0, database_cores=1, is_one_thread=True)
-        is_fast = simulate(shape, costs, seconds=2.0).per_second > rate
+        costs = Costs(batch_cpu, commit_cpu, middle, commit, tuple(samples), wal, segment)
+        is_fast = simulate(shape, costs, seconds=2.0).per_second > many.per_second
         low, high = (middle, high) if is_fast else (low, middle)
     return costs
 
 
 async def _flushes(url: str, seconds: float) -> list[float]:
-    """Return samples of the time of a commit, which include the load of this moment."""
+    """Return samples of the time of a commit of one row."""
     import asyncpg
 
     connection = await asyncpg.connect(url)
-    await connection.execute("CREATE TABLE commits (x BIGINT)")
+    await connection.execute("CREATE TABLE IF NOT EXISTS commits (x BIGINT)")
     samples, end = [], time.monotonic() + seconds
     while (start := time.monotonic()) < end:
         await connection.execute("INSERT INTO commits VALUES (1)")
         samples.append(time.monotonic() - start)
-    await connection.execute("DROP TABLE commits")
     await connection.close()
     return samples
 
 
+async def _sampled(url: str, work: Awaitable[Run], seconds: float) -> tuple[Run, list[float]]:
+    """Return what the stores did, and samples of commits by another process meanwhile."""
+    command = (sys.executable, __file__, "--sample", url, str(seconds))
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    run = await work
+    printed, _ = await process.communicate()
+    return run, json.loads(printed)
+
+
 async def validate(limits: dict[str, Any], rounds: int) -> tuple[Costs, list[str]]:
-    """Compare 1,000 writers on four stores with the model, several times."""
+    """Compare 1,000 writers on four stores with the model, several times.
+
+    The model knows the same four stores with 128 and with 500 writers. The costs that are returned
+    are those of one store, which is what a worker has.
+    """
     lines = ["| round | | batches/s | p50, ms | p99, ms |", "|---|---|---|---|---|"]
     for number in range(1, rounds + 1):
         async with own_database() as url:
-            # Before and after: other programs on the machine come and go.
-            samples, singles = await _flushes(url, 2.0), [await _write(url, 1, _CALIBRATION, 4.0)]
-            rate, p50, p99, _ = await _write(url, 4, 1000, 6.0)
-            singles.append(await _write(url, 1, _CALIBRATION, 4.0))
-            samples += await _flushes(url, 2.0)
-        single = statistics.mean(one[0] for one in singles)
-        costs = calibrate(limits, samples, single, statistics.mean(one[3] for one in singles))
-        shape = Shape(4, 1000, 0.0, database_cores=1, is_one_thread=True)
-        model = simulate(shape, costs, seconds=6.0)
-        off = (model.per_second / rate - 1, model.p50 / p50 - 1, model.p99 / p99 - 1)
+            idle = await _flushes(url, 1.0)
+            one = [await _write(url, 1, writers, 2.0) for writers in (_FEW, _CALIBRATION)]
+            few = await _write(url, 4, _CALIBRATION, 3.0)
+            many, samples = await _sampled(url, _write(url, 4, _HALF, 4.0), 4.0)
+            real = await _write(url, 4, 2 * _HALF, 6.0)
+        cores = os.cpu_count() or 1
+        half = Shape(4, _HALF, 0.0, database_cores=cores, is_one_machine=True)
+        model = simulate(
+            half._replace(streams=2 * _HALF),
+            calibrate(limits, samples, few, many, half),
+            seconds=6.0,
+        )
+        single = half._replace(workers=1, streams=_CALIBRATION)
+        costs = calibrate(limits, idle, *one, single)
+        pairs = zip(model[:3], real[:3], strict=True)
+        off = [guess / found - 1 for guess, found in pairs]
         lines += [
-            f"| {number} | measured | {rate:,.0f} | {p50 * 1e3:.1f} | {p99 * 1e3:.1f} |",
-            f"| | model | {model.per_second:,.0f} | {model.p50 * 1e3:.1f}"
-            f" | {model.p99 * 1e3:.1f} |",
+            _comparison(f"{number}", "measured", real),
+            _comparison("", "model", model),
             f"| | off by | {off[0]:+.0%} | {off[1]:+.0%} | {off[2]:+.0%} |",
         ]
+        for name, run in (
+            ("one store, 16", one[0]),
+            ("one store, 128", one[1]),
+            ("four stores, 128", few),
+            ("four stores, 500", many),
+            ("four, 1,000", real),
+        ):
+            print(
+                f"{name:18} {run.per_second:8,.0f} batches/s, {run.cpu * 1e6:5.1f} us of CPU each,"
+                f" {run.group:4.0f} in a commit, thread {run.cpu * run.per_second:.0%} busy",
+                file=sys.stderr,
+            )
     return costs, lines
+
+
+def _comparison(number: str, name: str, found: Run | Result) -> str:
+    return (
+        f"| {number} | {name} | {found.per_second:,.0f} | {found.p50 * 1e3:.1f}"
+        f" | {found.p99 * 1e3:.1f} |"
+    )
 
 
 # The table.
@@ -351,7 +434,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="of the comparison")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the table")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, as SVG")
+    parser.add_argument("--sample", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.sample:
+        url, seconds = given.sample
+        print(json.dumps(asyncio.run(_flushes(url, float(seconds)))))
+        return
     limits = json.loads(given.limits.read_text()) if given.limits else asyncio.run(_limits())
     costs, lines = asyncio.run(validate(limits, given.rounds))
     print("\n".join(lines), flush=True)
