@@ -42,11 +42,10 @@ function useFigures(search) {
     const end = new AbortController();
     const load = async () => {
       const start = (Math.floor(Date.now() / 1000 / seconds) - limit + 1) * seconds;
-      const usage = `/v1/organization/usage/completions?${query({ start_time: start, bucket_width: width, limit, ...filters })}`;
       const newest = `/v1/organization/antiphon/requests?${query({ start_time: start, limit: LOOKED_AT, ...filters })}`;
       const byModel = `/v1/organization/usage/completions?${query({ start_time: start, bucket_width: width, limit, group_by: "model", ...filters })}`;
-      const [buckets, requests, models] = await Promise.all([usage, newest, byModel].map((path) => getJson(path, end.signal)));
-      setFigures({ buckets: buckets.data, requests, models: models.data });
+      const [requests, models] = await Promise.all([newest, byModel].map((path) => getJson(path, end.signal)));
+      setFigures({ buckets: models.data, requests });
       setFault(null);
     };
     const tell = (error) => error.name !== "AbortError" && setFault(error);
@@ -154,5 +153,5 @@ export function Overview({ search, go }) {
         <details><summary>As a table</summary><div class="wide" tabindex="0" role="region" aria-label="Tokens by time"><table><thead><tr><th scope="col">From</th>${PARTS.map(([, label]) => html`<th scope="col">${label}</th>`)}<th scope="col">Spend</th></tr></thead>
           <tbody>${figures.buckets.map((one, index) => sums[index].calls > 0 && html`<tr key=${one.start_time}><td><button type="button" class="plain" onClick=${() => brush(one.start_time, one.end_time)}>${clock(one.start_time)}</button></td>${PARTS.map(([name]) => html`<td>${number(sums[index][name])}</td>`)}<td>${dollars(sums[index].cost)}</td></tr>`)}</tbody></table></div></details>
       </section>
-      <div class="columns"><${Models} buckets=${figures.models} /><${Endings} requests=${figures.requests} search=${search} /></div>`}`;
+      <div class="columns"><${Models} buckets=${figures.buckets} /><${Endings} requests=${figures.requests} search=${search} /></div>`}`;
 }
