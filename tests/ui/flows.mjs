@@ -166,6 +166,7 @@ flows['requests are opened by keys alone'] = async (page) => {
   await page.waitForURL(`**/ui/responses/${id}`);
   await page.keyboard.press('r');
   await page.waitForURL('**/ui/requests');
+  await page.locator('td a').first().waitFor();
   await page.keyboard.press('/');
   ok(await page.evaluate(() => document.activeElement.name) === 'model', 'the filter has the focus');
 };

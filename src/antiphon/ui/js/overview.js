@@ -43,12 +43,11 @@ function useFigures(search, seesHealth) {
     const end = new AbortController();
     const load = async () => {
       const start = (Math.floor(Date.now() / 1000 / seconds) - limit + 1) * seconds;
-      const usage = `/v1/organization/usage/completions?${query({ start_time: start, bucket_width: width, limit, ...filters })}`;
       const newest = `/v1/organization/antiphon/requests?${query({ start_time: start, limit: LOOKED_AT, ...filters })}`;
       const byModel = `/v1/organization/usage/completions?${query({ start_time: start, bucket_width: width, limit, group_by: "model", ...filters })}`;
       const health = seesHealth ? ["/v1/organization/antiphon/health"] : [];
-      const [buckets, requests, models, state] = await Promise.all([usage, newest, byModel, ...health].map((path) => getJson(path, end.signal)));
-      setFigures({ buckets: buckets.data, requests, models: models.data, upstreams: state?.upstreams });
+      const [requests, models, state] = await Promise.all([newest, byModel, ...health].map((path) => getJson(path, end.signal)));
+      setFigures({ buckets: models.data, requests, upstreams: state?.upstreams });
       setFault(null);
     };
     const tell = (error) => error.name !== "AbortError" && setFault(error);
@@ -156,6 +155,6 @@ export function Overview({ search, go, me }) {
         <details><summary>As a table</summary><div class="wide" tabindex="0" role="region" aria-label="Tokens by time"><table><thead><tr><th scope="col">From</th>${PARTS.map(([, label]) => html`<th scope="col">${label}</th>`)}<th scope="col">Spend</th></tr></thead>
           <tbody>${figures.buckets.map((one, index) => sums[index].calls > 0 && html`<tr key=${one.start_time}><td><button type="button" class="plain" onClick=${() => brush(one.start_time, one.end_time)}>${clock(one.start_time)}</button></td>${PARTS.map(([name]) => html`<td>${number(sums[index][name])}</td>`)}<td>${dollars(sums[index].cost)}</td></tr>`)}</tbody></table></div></details>
       </section>
-      <div class="columns"><${Models} buckets=${figures.models} /><${Endings} requests=${figures.requests} search=${search} /></div>
+      <div class="columns"><${Models} buckets=${figures.buckets} /><${Endings} requests=${figures.requests} search=${search} /></div>
       ${figures.upstreams && html`<section><${Upstreams} upstreams=${figures.upstreams} /></section>`}`}`;
 }
