@@ -370,7 +370,7 @@ const listed = (page) => page.locator('nav a').allTextContents();
 flows['a user sees the playground and what belongs to its project'] = async (page) => {
   await login(page, facts.keys.user);
   await page.waitForURL('**/ui/playground');
-  same(await listed(page), ['Playground', 'Keys and budgets', 'Files', 'Vector stores', 'Tools'], 'screens');
+  same(await listed(page), ['Conversations', 'Playground', 'Keys and budgets', 'Files', 'Vector stores', 'Tools'], 'screens');
   await page.getByRole('link', { name: 'Keys and budgets' }).click();
   await page.locator('dd', { hasText: 'lab' }).waitFor();
   ok(await page.getByText('New project').count() === 0, 'it manages nothing');
