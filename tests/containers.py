@@ -160,6 +160,7 @@ class FakeSandbox:
             if process.returncode is None:
                 self.is_alive = False
                 process.kill()
+                await process.communicate()  # closes the pipes
         if "DIE" in command:
             raise SandboxFailed("the sandbox has gone")
         yield ShellEnd(process.returncode, max(0, size - most))

@@ -9,6 +9,7 @@ import re
 import signal
 import ssl
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -304,14 +305,19 @@ async def test_a_gateway_whose_terminal_is_closed_ends(tmp_path: Path, workers: 
     arguments = ["-m", "antiphon", "serve", "--port", "0", "--workers", workers]
     pid, terminal = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also if the tests themselves ignore it
         os.chdir(tmp_path)
         os.execve(sys.executable, [sys.executable, *arguments], environment(tmp_path))
     shown = b""
-    async with asyncio.timeout(WATCHDOG_SECONDS):
-        while b"http://" not in shown:
-            shown += await asyncio.to_thread(os.read, terminal, 1024)
-        os.close(terminal)
-        _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+    try:
+        async with asyncio.timeout(WATCHDOG_SECONDS):
+            while b"http://" not in shown:
+                shown += await asyncio.to_thread(os.read, terminal, 1024)
+            os.close(terminal)
+            _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+    finally:
+        with suppress(ProcessLookupError):  # it has ended, as it should
+            os.kill(pid, signal.SIGKILL)
     assert os.waitstatus_to_exitcode(status) in (0, -signal.SIGHUP)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,8 @@ async def test_nothing_starts_whose_intent_cannot_be_stored() -> None:
 async def test_a_response_without_a_log_reports_that_calls_may_have_run(tmp_path: Path) -> None:
     url = tmp_path / "store.db"
     first = SqliteStore(url)
-    await first.begin(OWNER, Response(id="resp_1", status="in_progress", created_at=1), [])
+    begun = Response(id="resp_1", status="in_progress", created_at=int(time.time()))
+    await first.begin(OWNER, begun, [])
     await first.tool_calls.intend(OWNER, "resp_1", [Intent("a", "mcp", b"1")], 1)
     await first.close()
     store = SqliteStore(url)

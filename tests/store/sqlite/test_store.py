@@ -557,7 +557,7 @@ async def test_a_conversation_grows_by_what_is_new(path: Path) -> None:
                     sizes.append(_bytes_and_rows(connection))
     (bytes_1, rows_1), (bytes_2, rows_2), (bytes_3, rows_3) = sizes
     assert rows_2 - rows_1 == rows_3 - rows_2 == 300
-    assert bytes_3 - bytes_2 == pytest.approx(bytes_2 - bytes_1, rel=0.1)
+    assert bytes_3 - bytes_2 == pytest.approx(bytes_2 - bytes_1, rel=0.2)  # whole pages
     assert (bytes_3 - bytes_2) / 100 < 4_000
 
 

@@ -40,6 +40,11 @@ class BudgetAlerts:
         self._refused: set[str] = set()
         self._noted: dict[str, int] = {}
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is an endpoint to inform."""
+        return bool(self._endpoints)
+
     def use(self, endpoints: Sequence[str]) -> None:
         """Inform these from now on."""
         self._endpoints = tuple(endpoints)

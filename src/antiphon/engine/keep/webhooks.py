@@ -136,9 +136,11 @@ class Webhooks:
         """Deliver until cancelled. What is under way then is tried again later, by anybody."""
         served: dict[Endpoint, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._again(self.alerts.look, _BUDGET_POLLS))
+            looking: asyncio.Task[None] | None = None
             while True:
                 self._is_changed.clear()
+                if looking is None and self.alerts.is_wanted:
+                    looking = group.create_task(self._again(self.alerts.look, _BUDGET_POLLS))
                 for gone in served.keys() - set(self._endpoints):
                     served.pop(gone).cancel()
                 for endpoint in self._endpoints:
