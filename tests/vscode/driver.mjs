@@ -139,13 +139,11 @@ const commands = {
     return shown;
   },
 
-  // Wait for a dialog with this text, and cancel it.
-  async asked({ text }) {
-    const find = (wanted) => [...document.querySelectorAll('.monaco-dialog-box')]
-      .find((one) => one.innerText.includes(wanted));
-    const dialog = await page.waitForFunction(find, { timeout: SOON }, text);
-    const shown = await dialog.evaluate((one) => one.innerText.replace(/\s+/g, ' ').trim());
-    await page.keyboard.press('Escape');
+  // Wait for a page of the browser with this in its address; close it.
+  async opened({ text }) {
+    const target = await browser.waitForTarget((one) => one.url().includes(text), { timeout: SOON });
+    const shown = target.url();
+    await (await target.page())?.close();
     return shown;
   },
 
