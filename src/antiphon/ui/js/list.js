@@ -11,7 +11,10 @@ const BEYOND = 8;
 export function List({ label, columns, count, selected, row, onEnd, onPick }) {
   const box = useRef(null);
   const [view, setView] = useState({ top: 0, height: 600 });
-  const measure = () => box.current && setView({ top: box.current.scrollTop, height: box.current.clientHeight });
+  const measure = () => {
+    const { scrollTop: top, clientHeight: height } = box.current || {};
+    if (box.current) setView((old) => (old.top === top && old.height === height ? old : { top, height }));
+  };
   useLayoutEffect(() => {
     measure();
     const watch = new ResizeObserver(measure);
@@ -26,6 +29,7 @@ export function List({ label, columns, count, selected, row, onEnd, onPick }) {
     else if (top + 2 * ROW > element.scrollTop + element.clientHeight) {
       element.scrollTop = top + 2 * ROW - element.clientHeight;
     }
+    measure(); // the event of scrolling comes later, and not if the list is back where it was
   }, [selected]);
   const first = Math.max(0, Math.floor(view.top / ROW) - BEYOND);
   const last = Math.min(count, Math.ceil((view.top + view.height) / ROW) + BEYOND);
