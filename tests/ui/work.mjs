@@ -260,7 +260,7 @@ flows['a key is made for a new project, shown once, and works'] = async (page) =
   ok(await dialog.isVisible(), 'Escape does not close it');
   await dialog.getByLabel('I have stored it').check();
   await dialog.getByRole('button', { name: 'Close' }).click();
-  await dialog.waitFor({ state: 'detached' });
+  await page.locator('[data-secret]').waitFor({ state: 'detached' });
   await page.locator('td', { hasText: 'never' }).first().waitFor();
   ok(!(await page.content()).includes(secret), 'the secret is gone');
   const me = await get(page, '/v1/antiphon/me', secret);
