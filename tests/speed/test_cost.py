@@ -115,7 +115,7 @@ def test_a_streamed_delta(words: int, limit: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("door", ["chat", "messages"])
-@pytest.mark.parametrize(("words", "limit"), [(1, 3150), (16, 520)])
+@pytest.mark.parametrize(("words", "limit"), [(1, 3150), (16, 560)])
 def test_a_delta_streamed_through_another_door(
     words: int, limit: int, door: str, tmp_path: Path
 ) -> None:
