@@ -56,6 +56,8 @@ class Play:
     """
     late: int = 0
     """Pieces that are written then, and billed."""
+    pauses: bool = False
+    """Wait after the pieces until the bill is `resumed`; then write the late ones and go on."""
     finish: str = "stop"
     usage: str | None = "real"
     """What is reported: real, an output of zero (which is free), zeros, input alone, or nothing."""
@@ -73,6 +75,8 @@ class Bill:
     requests: list[Json] = field(default_factory=list)
     stalled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a call waits for its client to leave."""
+    resumed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Lets calls that pause go on."""
     left: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the client of such a call has left."""
 
@@ -151,6 +155,10 @@ class _Call:
             for _ in range(plan.pieces):
                 self._billed.output += plan.tokens
                 await write(_delta({"content": plan.text}))
+        if plan.pauses:
+            if not await self._pause():
+                return
+            await self._talk_on()
         if plan.is_early and plan.usage is not None:
             await write({**_delta({}), "usage": self._usage()})
         if plan.breaks is not None:
@@ -164,6 +172,8 @@ class _Call:
 
     async def _whole(self) -> None:
         plan = self._play
+        if plan.pauses and not await self._pause():
+            return
         if plan.breaks == "stall":
             await self._break("stall")
             if not plan.late:
@@ -204,6 +214,20 @@ class _Call:
                 if self._body.get("stream"):
                     await self._talk_on()
                 self._bill.left.set()
+
+    async def _pause(self) -> bool:
+        """Return whether to go on: not if the client has left."""
+        self._bill.stalled.set()
+        closed = asyncio.ensure_future(self._connection.until_closed())
+        resumed = asyncio.ensure_future(self._bill.resumed.wait())
+        await asyncio.wait({closed, resumed}, return_when=asyncio.FIRST_COMPLETED)
+        is_resumed = resumed.done()
+        if not is_resumed:
+            self._bill.left.set()
+        closed.cancel()
+        resumed.cancel()
+        await asyncio.gather(closed, resumed, return_exceptions=True)
+        return is_resumed
 
     async def _talk_on(self) -> None:
         for _ in range(self._play.late):

@@ -61,7 +61,7 @@ def test_every_command_of_a_page_runs(
 async def admin_key(tmp_path: Path) -> AsyncIterator[tuple[Gateway, str]]:
     """A gateway with a charge of the project acme, and the key of an administrator."""
     store = SqliteStore(tmp_path / "a.db")
-    await charge(store, "acme", model="qwen3")
+    await charge(store, "acme", model="qwen3", run="nightly")
     await key_of(store, "acme")
     key = await key_of(store, "ops", "admin")
     settings = ServerSettings(require_keys=True)
@@ -70,9 +70,9 @@ async def admin_key(tmp_path: Path) -> AsyncIterator[tuple[Gateway, str]]:
     await store.close()
 
 
-async def test_the_program_on_usage_prints_what_was_used(admin_key: tuple[Gateway, str]) -> None:
+async def test_the_programs_on_usage_print_what_was_used(admin_key: tuple[Gateway, str]) -> None:
     gateway, key = admin_key
-    (program,) = _blocks("usage.md", "python")
+    program = "".join(_blocks("usage.md", "python"))
     program = program.replace("http://127.0.0.1:4680/v1", gateway.base_url).replace("ak_…", key)
     printed: list[Any] = []
     names = {"print": lambda *words: printed.append(words)}
@@ -80,6 +80,8 @@ async def test_the_program_on_usage_prints_what_was_used(admin_key: tuple[Gatewa
 
     assert any(words[1:4] == ("acme", "qwen3", 135) for words in printed)
     assert any(words[1] and words[1][0][0] == "acme" for words in printed if len(words) == 2)
+    (of_the_run,) = printed[-1]
+    assert [amount.value for amount in of_the_run] == [1]
 
 
 async def test_the_program_and_the_request_on_budgets_set_them(

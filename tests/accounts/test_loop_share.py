@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 import time
 
 import pytest
@@ -73,6 +75,31 @@ async def test_owners_are_not_paced_while_the_loop_keeps_up() -> None:
         share.note("noisy")
     share.note("quiet")
     assert not share.is_paced
+
+
+class _CoarseLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock stands between its ticks, as that of uvloop does."""
+
+    def time(self) -> float:
+        return math.floor(super().time() * 100) / 100
+
+
+def test_a_loop_is_late_although_its_own_clock_does_not_show_it() -> None:
+    # Passes of one length can fall into step with the ticks of the clock, and look punctual.
+    passes = random.Random(24)
+
+    async def work() -> bool:
+        share = LoopShare()
+        share.note("quiet")
+        for _ in range(2000):
+            if share.note("noisy"):
+                return True
+            time.sleep(passes.uniform(0.001, 0.004))  # noqa: ASYNC251 # work for the event loop
+            await _pass()
+        return False
+
+    with asyncio.Runner(loop_factory=_CoarseLoop) as runner:
+        assert runner.run(work())
 
 
 async def test_few_pieces_of_a_busy_owner_begin_in_one_pass() -> None:

@@ -97,6 +97,9 @@ class Asked(Collected):
     def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:
         self.batches.append([Degraded(note) for note in notes])
 
+    def check_reader(self) -> None:
+        return
+
     def begin_round(self, plan: Plan, *, continues: bool) -> None:
         return
 

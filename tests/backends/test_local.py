@@ -370,7 +370,7 @@ async def test_the_request_of_an_ask_is_what_the_model_gets() -> None:
         plan_with([WEATHER, EMAIL], model=MODEL, items=[asked], policy=must)
     )
     await backend.close()
-    messages = msgspec.json.decode(plain.body())["messages"]
+    messages = msgspec.json.decode(bytes(plain.body()))["messages"]
     assert messages[-1] == {"role": "user", "content": "What is up?"}
     assert messages[0]["role"] == "system"
     assert choosing.body() == b""

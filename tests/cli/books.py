@@ -12,7 +12,7 @@ from antiphon.store.base import Store
 from antiphon.store.sqlite import SqliteStore
 from tests.server.api.organization.books import DOLLAR, charge, key_of
 
-__all__ = ["DB", "STORE", "break_sum", "fill", "use"]
+__all__ = ["DB", "STORE", "break_sum", "fill", "make", "use"]
 
 DB = "books.db"
 STORE = ["--store", f"sqlite:{DB}"]
@@ -27,6 +27,15 @@ def use(work: Callable[[Store], Awaitable[None]]) -> None:
         await store.close()
 
     asyncio.run(run())
+
+
+def make() -> None:
+    """Make the store, with nothing in it."""
+
+    async def work(store: Store) -> None:
+        assert await store.list_keys() == []
+
+    use(work)
 
 
 def fill() -> None:

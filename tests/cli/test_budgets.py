@@ -12,7 +12,7 @@ from antiphon.cli import main
 from antiphon.store.base import AuditQuery, Store
 from antiphon.store.base.ledger import BudgetState, RateLimit
 from antiphon.store.sqlite import SqliteStore
-from tests.cli.books import DB, STORE, fill, use
+from tests.cli.books import DB, STORE, fill, make, use
 from tests.store.ledger_samples import wanted
 
 
@@ -126,6 +126,7 @@ def test_a_limit_is_set_replaced_listed_and_deleted(runner: CliRunner) -> None:
 
 
 def test_what_is_not_there_cannot_be_deleted(runner: CliRunner) -> None:
+    make()
     for command in ("budgets", "limits"):
         result = _run(runner, command, "delete", "nothing")
         assert result.exit_code == 1
@@ -133,6 +134,7 @@ def test_what_is_not_there_cannot_be_deleted(runner: CliRunner) -> None:
 
 
 def test_empty_lists_say_how_to_set_one(runner: CliRunner) -> None:
+    make()
     for command in ("budgets", "limits"):
         result = _run(runner, command, "list")
         assert result.exit_code == 0

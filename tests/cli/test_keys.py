@@ -53,6 +53,50 @@ def test_an_expiry_is_listed(runner: CliRunner) -> None:
     assert "until 2" in _keys(runner, "list", *_STORE).stdout
 
 
+def test_the_budgets_of_runs_are_set_listed_and_changed(runner: CliRunner) -> None:
+    made = _keys(runner, "create", "--run-budget", "2", "--max-run-budget", "10.5", *_STORE)
+    key = made.stdout.strip()
+    assert "2.00 USD a run · at most 10.50 USD a run" in _keys(runner, "list", *_STORE).stdout
+
+    changes = ("--run-budget", "none", "--max-run-budget", "7", "--name", "agents")
+    changed = _keys(runner, "update", key, *changes, *_STORE)
+    assert (changed.exit_code, "agents · at most 7.00 USD a run" in changed.stderr) == (0, True)
+    assert "2.00 USD" not in _keys(runner, "list", *_STORE).stdout
+
+
+def test_the_models_of_a_key_are_changed(runner: CliRunner) -> None:
+    key = _keys(runner, "create", "--models", "small", *_STORE).stdout.strip()
+    assert "models a, b" in _keys(runner, "update", key, "--models", "a,b", *_STORE).stderr
+    assert "no limits" in _keys(runner, "update", key, "--models", "all", *_STORE).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((), "nothing to change"),
+        (("--run-budget", "two"), "--run-budget: 'two' is not an amount in dollars"),
+        (("--max-run-budget", "0"), "--max-run-budget: must be greater than 0"),
+        (("--models", ","), "--models must name a model"),
+        (("--name", "x"), "no key"),
+    ],
+)
+def test_a_change_that_cannot_be_made_is_refused(
+    runner: CliRunner, arguments: tuple[str, ...], why: str
+) -> None:
+    _keys(runner, "create", *_STORE)
+    refused = _keys(runner, "update", "1f0c2a9be4d05a7c", *arguments, *_STORE)
+    assert refused.exit_code != 0
+    assert why in refused.output
+
+
+def test_a_revoked_key_is_not_changed(runner: CliRunner) -> None:
+    key = _keys(runner, "create", *_STORE).stdout.strip()
+    assert _keys(runner, "revoke", key, *_STORE).exit_code == 0
+    refused = _keys(runner, "update", key, "--run-budget", "3", *_STORE)
+    assert (refused.exit_code, "is valid" in refused.stderr) == (1, True)
+    assert "3.00 USD" not in _keys(runner, "list", *_STORE).stdout
+
+
 def test_a_revoked_key_is_listed_as_such_and_cannot_be_revoked_again(runner: CliRunner) -> None:
     key = _keys(runner, "create", *_STORE).stdout.strip()
     assert _keys(runner, "revoke", key.split("_")[1], *_STORE).exit_code == 0

@@ -39,6 +39,7 @@ async def test_without_a_gateway_it_says_how_to_start_one() -> None:
     result = await run("http://127.0.0.1:9/v1", "--print")
     assert result.exit_code == 1
     assert "antiphon serve" in result.output
+    assert "/ui: Connection refused;" in result.output
     assert (await run("file:///etc", "--print")).exit_code == 1
 
 

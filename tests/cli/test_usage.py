@@ -13,7 +13,8 @@ from antiphon.cli import main
 from antiphon.cli.figures import read_since, short_cost, short_count
 from antiphon.gateway.errors import BadSettings
 from antiphon.store.base import Store
-from tests.cli.books import STORE, fill, use
+from tests.cli.books import STORE, fill, make, use
+from tests.server.api.organization.books import charge
 from tests.store.ledger_samples import ending, wanted
 
 
@@ -44,6 +45,26 @@ def test_the_share_that_is_not_reported_is_shown(runner: CliRunner) -> None:
     assert "(none)" in rows
 
 
+def test_runs_and_conversations_are_shown(runner: CliRunner) -> None:
+    async def spend(store: Store) -> None:
+        for project, run in (("shop", "nightly"), ("shop", "nightly"), ("bank", "nightly")):
+            await charge(store, project, run=run, conversation=f"conv_{project}")
+        await charge(store, "shop")
+
+    use(spend)
+    lines = [line.split()[:3] for line in _usage(runner, "--by", "run").stdout.splitlines()]
+    assert lines[0] == ["PROJECT", "RUN", "CALLS"]
+    assert sorted(lines[1:-1]) == [
+        ["bank", "nightly", "1"],
+        ["shop", "(none)", "1"],
+        ["shop", "nightly", "2"],
+    ]
+    of_one = _usage(runner, "--by", "conversation", "--run", "nightly", "--project", "shop").stdout
+    assert of_one.splitlines()[1].split()[:2] == ["conv_shop", "2"]
+    of_one = _usage(runner, "--by", "run", "--conversation", "conv_bank", "--csv").stdout
+    assert of_one.splitlines()[1].startswith("bank,nightly,1,")
+
+
 def test_json_and_csv_hold_exact_figures(runner: CliRunner) -> None:
     fill()
     found = json.loads(_usage(runner, "--by", "project,model", "--json").stdout)
@@ -69,6 +90,10 @@ def test_a_key_is_shown_with_its_name_and_exported_by_its_id(runner: CliRunner) 
     shown = runner.invoke(main, ["usage", "--by", "key", *STORE]).stdout
     exact = runner.invoke(main, ["usage", "--by", "key", "--csv", *STORE]).stdout
     assert f"laptop {key[:3]}" in shown
+    runner.invoke(main, ["keys", "update", key, "--name", "a name of many words " * 9, *STORE])
+    wide = {"COLUMNS": "120"}
+    shown = runner.invoke(main, ["usage", "--by", "key", *STORE], env=wide).stdout
+    assert f"a name of many word… {key}" in shown
     assert exact.splitlines()[1].startswith(f"{key},")
 
 
@@ -80,6 +105,7 @@ def test_one_project_alone(runner: CliRunner) -> None:
 
 
 def test_an_empty_store_says_what_to_do_next(runner: CliRunner) -> None:
+    make()
     result = _usage(runner)
 
     assert result.exit_code == 0

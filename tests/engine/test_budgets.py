@@ -21,6 +21,7 @@ from antiphon.protocol.response import Notes
 from antiphon.protocol.token_counts import MOST_TOKENS
 from antiphon.routing.describe import ModelSettings
 from antiphon.store.base.ledger import Budget, RateLimit, Settlement
+from antiphon.store.base.requests import RequestQuery
 from antiphon.store.memory import MemoryStore
 from antiphon.store.memory.ledger import MemoryLedger
 from antiphon.store.sqlite import SqliteStore
@@ -30,6 +31,7 @@ from antiphon.tools.base import Fee, ToolRequest, ToolSession
 from tests.asking import Answer, ask, ask_stream, request, terminal
 from tests.billing import Json, Play, billing_upstream
 from tests.engine.test_bill import HOSTED, PRICE, billed_gateway, settled
+from tests.server.keyed import make_key
 from tests.talking import talk
 from tests.transport.raw import Connection, Request, raw_server, reply
 
@@ -145,6 +147,8 @@ async def test_a_request_is_made_with_less_room_than_it_might_need(body: Json) -
         assert (charge.outcome, charge.used.output_total) == ("completed", 5)
         assert charge.held.total == 1000
         assert bill.requests[0]["max_tokens"] == charge.held.output
+        # What was refused first has left nothing, so the request is found by its only charge.
+        assert await store.ledger.requests(RequestQuery(limit=2)) == [[charge]]
 
 
 async def test_an_answer_within_its_limit_is_not_cut_because_its_tokens_are_long() -> None:
@@ -183,7 +187,7 @@ async def test_a_limit_that_a_budget_has_set_is_not_that_of_the_next_round() -> 
 async def test_the_budget_of_a_round_ends_with_it() -> None:
     class Generous(MemoryLedger):
         async def reserve(self, wanted: Any, settled: Any = ()) -> Any:
-            if wanted.number > 1:  # the first was refused, the second is the first round
+            if wanted.number > 0:  # what was refused for the first round has no number
                 await self.put_budget(budget(400_000))
             return await super().reserve(wanted, settled)
 
@@ -308,6 +312,55 @@ async def test_a_run_has_its_own_budget() -> None:
         assert (await ask(gateway)).status == 200
         (charge, *_) = await store.ledger.charges(project="local", run="job-1")
         assert charge.payer.run == "job-1"
+
+
+async def ceiling(store: MemoryStore, run: str) -> int:
+    (state,) = await store.ledger.budgets("run", f"ann/{run}")
+    return state.budget.ceiling
+
+
+async def test_a_key_limits_runs_whose_requests_name_no_budget() -> None:
+    store = MemoryStore()
+    key = await make_key(store, run_budget=NANO // 20)
+    async with billed_gateway([Play(pieces=3500)], store) as (gateway, _):
+        run = key | {"x-antiphon-run": "job-1"}
+        answers = [await ask(gateway, run, max_output_tokens=4000) for _ in range(3)]
+        assert [answer.status for answer in answers] == [200, 200, 429]
+        assert "run job-1: 0.05 USD" in answers[2].error["message"]
+        assert (await ask(gateway, key)).status == 200  # what belongs to no run
+        named = key | {"x-antiphon-run": "job-2", "x-antiphon-run-budget": "usd=9"}
+        assert (await ask(gateway, named)).status == 200
+        assert (await ask(gateway, key | {"x-antiphon-run": "job-2"})).status == 200
+        assert await ceiling(store, "job-2") == 9 * NANO
+
+
+async def test_a_key_has_a_maximum_for_its_runs() -> None:
+    store = MemoryStore()
+    key = await make_key(store, max_run_budget=NANO)
+    async with billed_gateway([Play()], store) as (gateway, bill):
+        run = key | {"x-antiphon-run": "job-1"}
+        for path in ("/responses", "/chat/completions", "/messages", "/embeddings"):
+            headers = run | {"x-antiphon-run-budget": "usd=1.01"}
+            refused = await request(gateway, "POST", path, _body(path), headers)
+            assert refused.status == 400
+            assert "usd=1.00 is the most" in refused.error["message"]
+        assert bill.requests == []
+        async with talk(gateway.base_url, headers) as wire:
+            assert (await wire.turn(input="hello", model="m"))["status"] == 400
+        assert (await ask(gateway, run | {"x-antiphon-run-budget": "usd=0.8"})).status == 200
+        assert await ceiling(store, "job-1") == NANO * 8 // 10
+        assert (await ask(gateway, key | {"x-antiphon-run": "job-2"})).status == 200
+        assert await ceiling(store, "job-2") == NANO
+
+
+async def test_a_run_in_the_background_has_the_budget_of_its_key() -> None:
+    store = MemoryStore()
+    key = await make_key(store, run_budget=2 * NANO)
+    async with billed_gateway([Play()], store) as (gateway, _):
+        answer = await ask(gateway, key | {"x-antiphon-run": "job-1"}, background=True)
+        assert answer.status == 200
+        await settled(store)
+        assert await ceiling(store, "job-1") == 2 * NANO
 
 
 @pytest.mark.parametrize(

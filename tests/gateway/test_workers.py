@@ -266,6 +266,10 @@ def _check_counts(text: str, times: int) -> None:
 
 
 def _steady(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    """Return the counts that stay as they are while nobody asks: the store is kept up."""
+    """Return what stays as it is while nobody asks.
+
+    The store is kept up, and the workers of the sandbox are probed, at times of their own.
+    """
     found = scraped(text)
-    return {key: value for key, value in found.items() if not key[0].startswith("antiphon_store")}
+    moving = ("antiphon_store", "antiphon_sandbox")
+    return {key: value for key, value in found.items() if not key[0].startswith(moving)}

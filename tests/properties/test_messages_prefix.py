@@ -109,7 +109,7 @@ def rendered(body: Json, profile: str) -> bytes:
     request = read_ask(body)
     plan = make_plan(request, assessed(request, request.items), request.items, "m")
     data, _ = encode_request(plan, PROFILES[profile])
-    return msgspec.json.encode(msgspec.json.decode(data)["messages"]).removesuffix(b"]")
+    return msgspec.json.encode(msgspec.json.decode(bytes(data))["messages"]).removesuffix(b"]")
 
 
 @given(conversations(), st.sampled_from(sorted(PROFILES)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -178,7 +179,7 @@ def test_what_messages_can_express_comes_back_as_it_was(turns: list[list[Item]])
     assert _merged(read.items) == _merged(items)
 
 
-def _merged(items: list[Item]) -> list[Item]:
+def _merged(items: Sequence[Item]) -> list[Item]:
     """Return the items with neighbours of one role joined: Messages does not tell them apart."""
     merged: list[Item] = []
     for item in items:

@@ -185,6 +185,9 @@ def _runs(story: Story) -> Iterator[tuple[str, bool]]:
     yield "stays lowered", story.reserve(wanted("r3", run="x", cost=1)) == [False]
     story.settle(ending("r0", cost=2))
     yield "earlier ones count", story.sums() == [(2, 11, "integer")]
+    both = wanted("r4", run="y", cost=1, run_ceiling=50), wanted("r4", 1, run="y", run_default=3)
+    yield "a default lowers nothing", story.reserve(*both) == [True, True]
+    yield "a default limits", story.reserve(wanted("r5", run="z", run_default=9)) == [False]
 
 
 STORIES: Final = (_money, _ends, _periods, _limits, _runs)
@@ -270,6 +273,10 @@ BUGS: Final = {
     "a run raises its ceiling": (
         "return min(row.budget.ceiling, wanted.run_ceiling)",
         "return wanted.run_ceiling",
+    ),
+    "a default of a run lowers its ceiling": (
+        "        return row.budget.ceiling\n    return min(",
+        "        return min(row.budget.ceiling, wanted.run_default or 0)\n    return min(",
     ),
     "a run forgets": ("self._runs.get(budget.scope_id, (0, 0))", "(0, 0)"),
     "the dead pay nothing": ("        used=held,\n        cost=held_cost,", "        cost=0,"),

@@ -74,6 +74,9 @@ class Sink:
     async def settled(self) -> None:
         self.durable = len(self.events)
 
+    def check_reader(self) -> None:
+        return
+
     def begin_round(self, plan: Plan, *, continues: bool) -> None:
         self.events += self._assembly.begin_round(plan, continues=continues)
 
@@ -342,7 +345,7 @@ LOOP_BUGS: Final[dict[str, tuple[str, str]]] = {
         "await self._intents.make_durable(effective, rounds)",
         "pass",
     ),
-    "all calls run at once": ("room = self._limits.at_once -", "room = 99 -"),
+    "all calls run at once": ("return self._limits.at_once -", "return 99 -"),
     "outcomes come in the order of their ends": (
         "[outcomes[number] for number in range(len(work))]",
         "list(outcomes.values())",

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.protocol.body import MAX_DEPTH, MAX_NODES, decode_body
+from antiphon.protocol.body import decode_body
+from antiphon.protocol.checked_json import MAX_DEPTH, MAX_NODES
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.pieces import PIECE
 
@@ -125,6 +126,20 @@ def test_a_tool_list_sent_again_is_not_decoded_again() -> None:
     assert (first["input"], second["input"]) == ("a", "b")
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_tool_list_sent_again_with_a_long_context_is_not_decoded_again(is_first: bool) -> None:
+    tools = json.dumps(_tools()).encode()
+    said = json.dumps([{"role": "user", "content": "x" * 1000}] * (2 * PIECE // 1000)).encode()
+    parts = [b'"tools":' + tools, b'"input":' + said]
+    data = b"{%b}" % b",".join(parts if is_first else reversed(parts))
+    first, second = decode_body(data), decode_body(data)
+    assert isinstance(first, dict)
+    assert isinstance(second, dict)
+    assert first == json.loads(data)
+    assert second == first
+    assert second["tools"] is first["tools"]
+
+
 @pytest.mark.parametrize("order", [("input", "tools"), ("tools", "input")])
 def test_the_same_tools_inside_an_item_stay_there(order: tuple[str, str]) -> None:
     item = {"type": "additional_tools", "tools": _tools()}
@@ -168,6 +183,7 @@ def test_tools_named_twice_are_refused_each_time() -> None:
         b'{"metadata":{"tools":%b}}',
         b'{"metadata":["tools",%b],"tools":null}',
         b'{"metadata":["tools",%b],"\\u0074ools":null}',
+        b'{"x\\"tools":%b}',
     ],
 )
 def test_a_kept_tool_list_in_another_field_stays_there(form: bytes) -> None:

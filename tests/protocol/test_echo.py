@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
+from antiphon.protocol.codec import encode_event, encode_response
 from antiphon.protocol.echo import first_response
+from antiphon.protocol.events import ResponseCreated
 from antiphon.protocol.request import read_request
 from antiphon.protocol.response import Notes, Reasoning, Response
+from antiphon.protocol.tool_list import ToolList, WrittenTools
+from antiphon.store.encoding import encode_turn
 from tests.building import assessed
 
 
@@ -59,3 +64,16 @@ def test_what_cannot_be_honoured_is_noted() -> None:
     assert begun(tools=[{"type": "web_search"}]).antiphon == Notes(
         degraded=("tools[0] (web_search): it cannot be run here",)
     )
+
+
+def test_tools_that_were_read_before_are_written_the_same_in_every_event() -> None:
+    tools = [{"type": "function", "name": f"é{n}", "parameters": {"a": n}} for n in range(3)]
+    plain, kept = begun(tools=tools), begun(tools=ToolList(tools, 9))
+    assert isinstance(kept.tools, WrittenTools)
+    assert kept.tools == plain.tools
+    for response in (kept, msgspec.structs.replace(kept, status="completed", output=[])):
+        again = msgspec.structs.replace(response, tools=plain.tools)
+        events = [ResponseCreated(sequence_number=1, response=one) for one in (response, again)]
+        assert encode_response(response) == encode_response(again)
+        assert encode_event(events[0]) == encode_event(events[1])
+        assert encode_turn(response) == encode_turn(again)

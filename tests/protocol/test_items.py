@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.families import FAMILIES
-from antiphon.protocol.items import check_item, item_prefix, item_type, text_of, with_id
+from antiphon.protocol.items import (
+    check_item,
+    check_items,
+    item_prefix,
+    item_type,
+    item_types,
+    text_of,
+    with_id,
+)
 from tests.building import counting_mint
 
 GOOD: list[dict[str, Any]] = [
@@ -97,6 +105,14 @@ def test_an_item_without_a_type_is_a_message_or_a_reference() -> None:
     assert item_type({"id": "x"}) == "item_reference"
 
 
+@pytest.mark.parametrize("other", [{"role": "user"}, {"id": "x"}, {"type": ["a"], "role": "user"}])
+def test_the_types_of_many_items_are_the_type_of_each(other: dict[str, Any]) -> None:
+    items = [{"type": "message"}, {"type": "acme"}, other] * 1000
+
+    assert item_types(items) == [item_type(item) for item in items]
+    assert item_types(items[:2]) == ["message", "acme"]
+
+
 @pytest.mark.parametrize(
     ("content", "text"),
     [
@@ -114,3 +130,56 @@ def test_the_output_of_a_local_shell_gets_an_id_of_its_own() -> None:
     kept = with_id(output, lambda prefix: f"{prefix}_new")
     assert (kept["id"], kept["call_id"]) == ("lsho_new", "lsh_1")
     assert output["id"] == "lsh_1"
+
+
+# Many items at once.
+
+_CALL: Final = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+_OUTPUT: Final = {"type": "function_call_output", "call_id": "c", "output": "x"}
+_TEXT: Final = {"type": "input_text", "text": "x"}
+_SAID: Final = {"type": "message", "role": "user", "content": [_TEXT]}
+_THOUGHT: Final = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "x"}]}
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "no object",
+        _CALL | {"id": 1},
+        _CALL | {"call_id": ""},
+        _CALL | {"arguments": {}},
+        _CALL | {"status": "odd"},
+        _OUTPUT | {"output": [{"type": "input_text"}]},
+        _OUTPUT | {"output": [{"text": "no type"}]},
+        _OUTPUT | {"output": [{"type": "input_image", "image_url": "file:///etc/passwd"}]},
+        _SAID | {"role": "tool"},
+        _SAID | {"content": [_TEXT | {"image_url": "file:///etc/passwd"}]},
+        _SAID | {"content": None},
+        _THOUGHT | {"summary": [{"type": "summary_text", "text": 1}]},
+        _THOUGHT | {"encrypted_content": 1},
+        _THOUGHT | {"type": 1},
+    ],
+)
+def test_one_wrong_item_among_many_is_refused_as_it_is_alone(item: Any) -> None:
+    items = [_SAID, _CALL, _OUTPUT, _THOUGHT] * 20
+    check_items(items, "input")
+    with pytest.raises(InvalidRequest) as alone:
+        check_item(item, "input[50]")
+    with pytest.raises(InvalidRequest) as among:
+        check_items([*items[:50], item, *items[50:]], "input")
+    assert (str(among.value), among.value.param) == (str(alone.value), alone.value.param)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"role": "user", "content": "without a type"},
+        {"type": "unknown", "content": 1},
+        {"id": "msg_1"},
+        _SAID | {"content": [{"type": "unknown", "text": 1}]},
+        _SAID | {"content": [_TEXT | {"odd": 1}], "odd": 1},
+        _CALL | {"id": None, "odd": []},
+    ],
+)
+def test_an_unusual_item_among_many_is_taken(item: Any) -> None:
+    check_items([_SAID, _CALL, item, _OUTPUT, _THOUGHT], "input")

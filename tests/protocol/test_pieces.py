@@ -7,15 +7,24 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from antiphon.protocol.body import MAX_DEPTH, MAX_ESCAPES, MAX_NODES, decode_body
+from antiphon.protocol.body import decode_body
+from antiphon.protocol.checked_json import MAX_DEPTH, MAX_ESCAPES, MAX_NODES
 from antiphon.protocol.errors import InvalidRequest
-from antiphon.protocol.pieces import PIECE, PieceDecoder, count_byte, encode_long, text_size
+from antiphon.protocol.pieces import (
+    PIECE,
+    PieceDecoder,
+    count_byte,
+    encode_each,
+    encode_long,
+    text_size,
+)
 
 LONG = 5 * PIECE
 
@@ -92,6 +101,27 @@ def test_a_long_text_is_encoded_to_the_same_bytes(unit: str) -> None:
     value = {"a": [1, {"b": long_text(unit), "c": None}, []], "d": [long_text(unit)], "é": {}}
 
     assert encode_long(value) == msgspec.json.encode(value)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"role": "user", "content": "word " * PIECE},
+        {"content": None, "calls": [{"id": "a", "n": 1}]},
+        {},
+    ],
+)
+def test_many_objects_are_encoded_to_the_same_bytes(other: dict[str, Any]) -> None:
+    objects = [{"role": "user", "content": f"é {number}"} for number in range(200)]
+    objects[100:100] = [other]
+
+    assert encode_each(objects) == [msgspec.json.encode(one) for one in objects]
+
+
+def test_no_call_encodes_more_than_a_piece_of_an_object() -> None:
+    objects = [{"content": "short"}, {"content": "x" * (4 * PIECE)}]
+
+    assert c_calls(lambda: encode_each(objects))["encode"] >= 5
 
 
 @pytest.mark.parametrize("unit", [unit for unit in UNITS if set(unit) != {"\\"}])

@@ -49,6 +49,18 @@ def test_only_what_weighs_something_is_long() -> None:
     assert Thread(items("a"), LONG - 1).grow(items("b"), 1).is_long
 
 
+def test_the_types_of_a_thread_are_those_of_all_its_items() -> None:
+    thread = Thread(items("a"))
+    call: Item = {"type": "function_call"}
+
+    assert Thread().types == frozenset()
+    assert thread.types == {"message"}
+    assert thread.with_tail([call]).types == {"message", "function_call"}
+    assert thread.with_tail([]).types == {"message"}
+    assert thread.grow([{"id": "x"}]).types == {"message", "item_reference"}
+    assert thread.types == {"message"}
+
+
 def test_a_fold_goes_on_where_it_stopped() -> None:
     count = Counting()
     thread = Thread(items("a", "b"))
@@ -96,3 +108,22 @@ def test_a_thread_may_begin_with_what_is_known_of_another() -> None:
 
     assert second.fold("text", "", spell) == "ab"
     assert first.fold("text", "", spell) == "a"
+
+
+def test_what_is_learned_with_a_tail_is_known_without_it_and_with_another() -> None:
+    thread = Thread(items("a", "b"))
+    whole = thread.with_tail(items("c"))
+
+    assert list(whole) == items("a", "b", "c")
+    assert whole.fold("s", "", spell) == "abc"
+    assert thread.fold("s", "", spell) == "ab"
+    assert thread.with_tail(items("d")).fold("s", "", spell) == "abd"
+
+
+def test_only_a_tail_is_looked_at_again() -> None:
+    count, thread = Counting(), Thread(items("a", "b"))
+
+    for tail in ("c", "d"):
+        assert thread.with_tail(items(tail)).fold("n", 0, count) == 3
+    assert thread.grow(items("e")).fold("n", 0, count) == 3
+    assert count.seen == [0, 1, 2, 2, 2]

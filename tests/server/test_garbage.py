@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import product
 
 import aiohttp
 import pytest
 
 from antiphon.backends.chat import ChatBackend
 from antiphon.engine.run.turn import Turn
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.protocol.machines.builder import ResponseBuilder
 from antiphon.testing import ScriptedUpstream
 from antiphon.testing.faults import Cut, Stall, Status
@@ -28,10 +30,11 @@ _TOOL = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 
 
 @pytest.fixture
-async def gateway() -> AsyncIterator[Gateway]:
+async def gateway(request: pytest.FixtureRequest) -> AsyncIterator[Gateway]:
+    settings = ServerSettings(on_disconnect=request.param)
     async with (
         ScriptedUpstream(play) as upstream,
-        serve_gateway(ChatBackend(upstream.base_url)) as gateway,
+        serve_gateway(ChatBackend(upstream.base_url), settings=settings) as gateway,
     ):
         yield gateway
 
@@ -92,20 +95,19 @@ async def left(gateway: Gateway) -> None:
             answer.close()
 
 
+RUNS = [
+    *(streamed, streamed_with_a_tool, whole, over_a_websocket, in_the_background),
+    *(through_the_chat_door, refused, cut),
+]
+# A turn that outlives its client: see `test_on_disconnect`.
+CASES = [("cancel", left), *product(("cancel", "finish"), RUNS)]
+
+
 @pytest.mark.parametrize(
-    "run",
-    [
-        streamed,
-        streamed_with_a_tool,
-        whole,
-        over_a_websocket,
-        in_the_background,
-        through_the_chat_door,
-        refused,
-        cut,
-        left,
-    ],
-    ids=lambda run: run.__name__,
+    ("gateway", "run"),
+    CASES,
+    indirect=["gateway"],
+    ids=[f"{mode}-{run.__name__}" for mode, run in CASES],
 )
 async def test_a_finished_turn_is_freed_at_once(
     gateway: Gateway, run: Callable[[Gateway], Awaitable[None]]

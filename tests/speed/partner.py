@@ -23,7 +23,7 @@ __all__ = ["DOORS", "Address", "Door", "Partner"]
 
 Address = tuple[str, int]
 
-_PATIENCE: Final = 60.0
+_PATIENCE: Final = 600.0
 _HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\n%b\r\n"
 _STREAM: Final = _HEAD % (b"text/event-stream", b"Transfer-Encoding: chunked\r\n")
 _SAID: Final = [{"role": "user", "content": "Say a word"}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 
-from tests.speed.counting import Steps
+from tests.speed.counting import Blocks, Calls, Steps
 
 
 def work(times: int) -> int:
@@ -47,3 +47,43 @@ def test_nothing_is_counted_before_and_after() -> None:
     counted = steps.total
     work(1000)
     assert steps.total == counted < 100
+
+
+def keep(times: int) -> list[object]:
+    return [object() for _ in [None] * times]
+
+
+def call(times: int) -> int:
+    return sum(steps_of_nothing() for _ in range(times))
+
+
+def steps_of_nothing() -> int:
+    return 0
+
+
+def blocks_of(times: int) -> int:
+    blocks = Blocks()
+    with blocks.counted():
+        keep(times)
+    return blocks.total
+
+
+def test_each_object_is_a_block() -> None:
+    blocks_of(1000)
+    assert 1000 <= blocks_of(2000) - blocks_of(1000) <= 1010
+
+
+def test_blocks_that_are_given_back_at_once_are_counted_too() -> None:
+    blocks = Blocks()
+    with blocks.counted():
+        for _ in range(100):
+            keep(1)
+    assert blocks.by_file()[__file__] >= 100
+
+
+def test_calls_are_counted_each() -> None:
+    calls = Calls()
+    with calls.counted():
+        call(1000)
+    # Each value of the generator is a call of its own.
+    assert 2000 <= calls.by_file()[__file__] <= 2010

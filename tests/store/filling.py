@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from antiphon.protocol.thread import Thread
 from antiphon.store.base import (
     AuditRecord,
     Batch,
@@ -52,6 +53,10 @@ async def fill(store: Store) -> None:
         KeptRound(number=1, kind="repair", body=None, **sent),
     ]
     await store.finish(OWNER, ended, batch=Batch(2, 2, b"b"), entries=[notice, *rounds])
+    context = Thread([message("i1", "\x00"), message("ü")], weight=2**20)
+    for name in ("r5", "r6"):
+        await store.begin(OWNER, opened(name), context.with_tail([message(f"i-{name}")]))
+        await store.finish(OWNER, opened(name, status="completed"))
     talk = Conversation("c1", 5, {"topic": "ÅÅ"})
     await store.conversations.create(OWNER, talk, [message("i1"), message("i\x002")])
     await store.claims.take(OWNER, "token", b"\xff\x00", "r3", 9)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from antiphon.store.base.ledger import SCOPES, Budget, Reservation, Settlement
+from antiphon.store.base.ledger import SCOPES, Budget, Reservation, Settlement, UsageQuery
 
 __all__ = ["ModelCharge", "ModelLedger", "start_of"]
 
@@ -115,18 +115,27 @@ class ModelLedger:
         held = sum(one.amount(budget.unit) for one in mine if one.state == "held")
         return spent, held
 
-    def sums(self, width: int) -> dict[Any, tuple[int, int, int]]:
-        """How many charges, tokens and nano-dollars there are, by bucket and model."""
-        found: dict[Any, tuple[int, int, int]] = {}
+    def sums(self, query: UsageQuery) -> dict[Any, tuple[int, ...]]:
+        """What is summed up by bucket and group.
+
+        How many charges, requests, tokens, nano-dollars, and how many charges without a price and
+        without a report.
+        """
+        found: dict[Any, tuple[int, ...]] = {}
         for charge in self.charges.values():
-            if charge.state == "settled":
-                key = (int(charge.at) // width * width, charge.wanted.model)
-                count, tokens, cost = found.get(key, (0, 0, 0))
-                found[key] = (
-                    count + 1,
-                    tokens + charge.amount("tokens"),
-                    cost + charge.amount("usd"),
-                )
+            settled, start = charge.settled, int(charge.at) // query.width * query.width
+            if charge.state != "settled" or settled is None:
+                continue
+            names = _names(charge.wanted, settled)
+            if start + query.width <= query.start or start >= query.end or not _asked(query, names):
+                continue
+            key = (start, *(names[name] for name in query.group_by))
+            added = (
+                *(1, int(charge.wanted.is_request), settled.used.total, settled.cost or 0),
+                *(int(settled.cost is None), int(settled.basis != "reported")),
+            )
+            known = found.get(key, (0,) * len(added))
+            found[key] = tuple(map(sum, zip(known, added, strict=True)))
         return found
 
     def _running(self, place: tuple[str, str]) -> set[str]:
@@ -163,6 +172,31 @@ class ModelLedger:
             ceiling=lower,
             allows_unpriced=known.allows_unpriced,
         )
+
+
+def _names(wanted: Reservation, settled: Settlement) -> dict[str, str | None]:
+    payer = wanted.payer
+    return {
+        "project": payer.project,
+        "key": payer.key,
+        "user": payer.user,
+        "model": wanted.model,
+        "provider": wanted.provider,
+        "kind": wanted.kind,
+        "basis": settled.basis,
+        "outcome": settled.outcome,
+    }
+
+
+def _asked(query: UsageQuery, names: dict[str, str | None]) -> bool:
+    filters = {
+        "project": query.projects,
+        "key": query.keys,
+        "user": query.users,
+        "model": query.models,
+        "kind": query.kinds,
+    }
+    return all(not some or names[name] in some for name, some in filters.items())
 
 
 def _place(budget: Budget) -> Place:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import msgspec
 import pytest
 
 from antiphon.protocol.codec import encode_item
@@ -250,6 +251,22 @@ async def test_items_of_a_turn_keep_their_order(store: Store) -> None:
     assert history is not None
     assert ids(history.items) == [f"i{name}" for name in names] + [f"o{name}" for name in names]
     assert ids(await store.input_items(OWNER, "r1")) == [f"i{name}" for name in names]
+
+
+async def test_a_history_of_short_and_long_turns_comes_in_order(store: Store) -> None:
+    said: list[Item] = []
+    for turn in range(130):
+        text = "\u00e4" * (2_000_000 if turn == 60 else turn)
+        own = [message(f"b{turn}", text), message(f"a{turn}")] if turn else []
+        response = opened(f"r{turn}", f"r{turn - 1}" if turn else None)
+        await store.begin(OWNER, response, own)
+        output = [message(f"out{turn}")]
+        ended = msgspec.structs.replace(response, status="completed", output=output)
+        await store.finish(OWNER, ended)
+        said += [*own, *output]
+    history = await store.history(OWNER, "r129")
+    assert history is not None
+    assert (history.turns, history.items == said) == (130, True)
 
 
 async def test_branches_of_one_parent_stay_apart(store: Store) -> None:

@@ -329,8 +329,9 @@ async def test_a_turn_adds_to_the_conversation_it_has_locked(store: Store) -> No
 async def test_a_turn_that_says_nothing_ends_its_lock(store: Store) -> None:
     await converse(store, "i1")
     await store.conversations.lock(OWNER, "c1", "r1")
-    await store.begin(OWNER, opened("r1"), [message("in")])
-    await store.finish(OWNER, opened("r1", status="failed"))
+    talk = {"id": "c1"}
+    await store.begin(OWNER, opened("r1", conversation=talk), [message("in")])
+    await store.finish(OWNER, opened("r1", status="failed", conversation=talk))
     assert await items(store) == ["i1"]
     assert await store.conversations.add(OWNER, "c1", [message("i2")]) is True
 

@@ -18,7 +18,7 @@ from antiphon.store.base import Batch, Conversation, Entry, Notice, Store
 from antiphon.store.memory import MemoryStore
 from antiphon.store.postgres import PostgresStore
 from antiphon.store.postgres import turns as postgres_turns
-from antiphon.store.sqlite import turns as sqlite_turns
+from antiphon.store.sqlite import turn_writing as sqlite_turns
 from tests.postgres import CommitProxy
 from tests.store.conftest import Database
 from tests.store.samples import OWNER, message, opened

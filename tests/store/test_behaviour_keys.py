@@ -23,6 +23,8 @@ FULL = key(
     never_store=True,
     hint="x7Qd",
     expires_at=500,
+    run_budget=2 * 10**9,
+    max_run_budget=10**12,
 )
 
 
@@ -45,8 +47,11 @@ async def test_everything_about_a_key_comes_back(store: Store) -> None:
 
 async def test_a_change_sets_what_it_names_and_leaves_the_rest(store: Store) -> None:
     await store.add_key(FULL)
-    changed = await store.update_key("k1", KeyChange(models=None, never_store=False))
-    assert changed == msgspec.structs.replace(FULL, models=None, never_store=False)
+    change = KeyChange(models=None, never_store=False, run_budget=None, max_run_budget=7)
+    changed = await store.update_key("k1", change)
+    assert changed == msgspec.structs.replace(
+        FULL, models=None, never_store=False, run_budget=None, max_run_budget=7
+    )
     assert await store.find_key("k1") == changed
     assert await store.update_key("k1", KeyChange()) == changed
     assert await store.update_key("none", KeyChange(name="x")) is None

@@ -337,6 +337,29 @@ async def test_a_run_sets_its_ceiling_and_may_only_lower_it(ledger: Ledger) -> N
     assert await ledger.check() == []
 
 
+async def test_a_default_is_the_ceiling_of_a_run_that_has_none(ledger: Ledger) -> None:
+    assert isinstance(await ledger.reserve(wanted("r0", run="x", run_default=9)), Refused)
+    assert isinstance(await ledger.reserve(wanted("r1", run="x", run_default=25)), Granted)
+    assert isinstance(await ledger.reserve(wanted("r2", run="x", run_default=99)), Granted)
+    assert isinstance(await ledger.reserve(wanted("r3", run="x")), Refused)
+    (state,) = await ledger.budgets("run")
+    assert (state.budget.ceiling, state.held) == (25, 20)
+    assert isinstance(await ledger.reserve(wanted("r3", run="x", run_ceiling=21)), Refused)
+    assert await ledger.check() == []
+
+
+async def test_a_default_lowers_no_ceiling_that_there_is_but_a_maximum_does(
+    ledger: Ledger,
+) -> None:
+    await ledger.reserve(wanted("r1", run="x", run_ceiling=50))
+    await ledger.reserve(wanted("r2", run="x", run_default=30))
+    assert [one.budget.ceiling for one in await ledger.budgets("run")] == [50]
+    await ledger.reserve(wanted("r3", run="x", run_default=30, run_ceiling=40))
+    assert [one.budget.ceiling for one in await ledger.budgets("run")] == [40]
+    await ledger.reserve(wanted("s1", run="y", run_default=30, run_ceiling=20))
+    assert [one.budget.ceiling for one in await ledger.budgets("run", "p/y")] == [20]
+
+
 async def test_a_ceiling_applies_to_its_run_alone(ledger: Ledger) -> None:
     run, other = Payer("p", run="night"), Payer("p", run="day")
     assert not await ledger.limits_apply(run, "m")
@@ -646,6 +669,102 @@ async def test_usage_is_summed_by_time_and_name(store: Store, ledger: Ledger, wi
     assert row.cost == 7
     assert await ledger.usage(everything(width=width, keys=("none",))) == []
     assert await ledger.usage(everything(width=width, kinds=("search",))) == []
+
+
+@pytest.mark.parametrize("width", [60, 3600, DAY])
+async def test_usage_is_summed_by_run_and_conversation(
+    store: Store, ledger: Ledger, width: Any
+) -> None:
+    clock = Clock()
+    set_clock(store, clock)
+    payers: tuple[dict[str, Any], ...] = (
+        {"run": "x", "conversation": "c1"},
+        {"run": "x", "conversation": "c2"},
+        {"run": "y", "conversation": "c1"},
+        {"run": "x", "project": "q"},
+        {},
+    )
+    for number, payer in enumerate(payers):
+        await ledger.reserve(wanted(f"r{number}", **payer))
+        await ledger.settle([ending(f"r{number}", cost=10**number)])
+    clock.now += width
+    await ledger.reserve(wanted("late", run="y"))
+    await ledger.settle([ending("late", cost=7)])
+    await ledger.reserve(wanted("free", run="y"))
+    await ledger.settle([ending("free", outcome="released")])
+    await ledger.reserve(wanted("held", run="y"))
+
+    async def costs(*group_by: Any, **more: Any) -> list[tuple[Any, ...]]:
+        rows = await ledger.usage(everything(width=width, group_by=group_by, **more))
+        return [(*(getattr(row, name) for name in group_by), row.cost) for row in rows]
+
+    assert await costs("run") == [(None, 10_000), ("x", 1011), ("y", 100), ("y", 7)]
+    by_project = await costs("project", "run", runs=("x",))
+    assert by_project == [("p", "x", 11), ("q", "x", 1000)]
+    assert await costs("conversation", runs=("x", "none")) == [(None, 1000), ("c1", 1), ("c2", 10)]
+    assert await costs("run", conversations=("c1",), projects=("p",)) == [("x", 1), ("y", 100)]
+    assert await costs(runs=("y",)) == [(100,), (7,)]
+    assert await costs("run", runs=("none",)) == []
+    assert len(await costs("run", most=2)) == 2
+    early = UsageQuery(start=int(NOON), end=int(NOON) + 1, width=width, runs=("y",))
+    assert [row.cost for row in await ledger.usage(early)] == [100]
+
+
+@pytest.mark.parametrize("width", [3600, DAY])
+async def test_totals_change_no_answer(store: Store, ledger: Ledger, width: Any) -> None:
+    clock = Clock()
+    set_clock(store, clock)
+    for number in range(30):
+        name = f"r{number}"
+        await ledger.reserve(wanted(name, key=f"k{number % 3}", user=name, model=f"m{number % 2}"))
+        await ledger.settle([ending(name, outcome="failed" if number % 5 == 0 else "completed")])
+        clock.now += 3600 * (1 if number % 7 else 40)
+    queries = [
+        everything(width=width, group_by=("model", "outcome")),
+        everything(width=width, projects=("p",)),
+        everything(width=width, group_by=("key",)),
+        UsageQuery(start=int(NOON) + DAY + 5, end=int(NOON) + 3 * DAY + 5, width=width),
+    ]
+    before = [await ledger.usage(query) for query in queries]
+    for limit in (1, 2, 10**6):
+        await ledger.total(limit)
+        assert [await ledger.usage(query) for query in queries] == before
+        assert await ledger.check() == []
+    await ledger.sweep(int(NOON) + 2 * DAY, 1000)
+    assert [await ledger.usage(query) for query in queries] == before
+    assert await ledger.check() == []
+
+
+async def test_an_hour_with_a_held_charge_is_totalled_later(store: Store, ledger: Ledger) -> None:
+    clock = Clock()
+    set_clock(store, clock)
+    await ledger.reserve(wanted("slow"))
+    await ledger.reserve(wanted("r"))
+    await ledger.settle([ending("r")])
+    clock.now += 5 * DAY
+    assert await ledger.total(1000) == 0
+    await ledger.settle([ending("slow")])
+    await ledger.total(1000)
+    (row,) = await ledger.usage(everything(width=3600))
+    assert (row.charges, row.cost) == (2, 14)
+    assert await ledger.check() == []
+
+
+async def test_totals_are_right_when_the_clock_was_set_back(store: Store, ledger: Ledger) -> None:
+    clock = Clock()
+    set_clock(store, clock)
+    for name, hours in (("r0", 3), ("r1", 2), ("r2", -4), ("r3", 40)):
+        await ledger.reserve(wanted(name))
+        await ledger.settle([ending(name)])
+        clock.now += 3600 * hours
+        await ledger.total(1000)
+        assert await ledger.check() == []
+    rows = await ledger.usage(everything(width=3600))
+    assert [(row.start - int(NOON), row.cost) for row in rows] == [
+        *((0, 7), (3600, 7), (3 * 3600, 7), (5 * 3600, 7)),
+    ]
+    (row,) = await ledger.usage(everything())
+    assert row.cost == 28
 
 
 async def test_swept_charges_stay_in_the_sums(store: Store, ledger: Ledger) -> None:

@@ -19,7 +19,8 @@ from tests.store.samples import OWNER, key, message, run_turn
 _OF_NO_OWNER = {
     "projects",  # its id is the owner
     # The ledger stays: it has no content.
-    *("names", "charges", "budgets", "rate_limits", "usage_sums", "ledger_marks"),
+    *("names", "charges", "charges_held", "charges_ended"),
+    *("budgets", "rate_limits", "usage_sums", "ledger_marks"),
     "audit",
     "secrets",
     "erasure",

@@ -70,6 +70,13 @@ async def test_a_very_long_input_is_left_out(store: Store) -> None:
     assert node.last_input is None
 
 
+async def test_the_input_before_a_very_long_one_is_not_shown_as_the_last(store: Store) -> None:
+    await store.begin(OWNER, opened("a"), [message("m"), message("n", "x" * 70_000)])
+    await store.finish(OWNER, opened("a", status="completed"))
+    (node,) = await store.trees.page(OWNER, ["a"], limit=10)
+    assert node.last_input is None
+
+
 async def test_a_long_chain_is_one_tree(store: Store) -> None:
     previous = None
     for number in range(120):

@@ -10,7 +10,7 @@ import asyncio
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -132,7 +132,8 @@ class Writer:
         if turn.log:
             batch = Batch(turn.next_number, turn.next_number, b"end")
         said = turn.inputs + outputs if turn.talk else []
-        ended = opened(name, turn.parent, status="completed", output=self.messages(outputs))
+        talk: dict[str, Any] = {"conversation": {"id": turn.talk}} if turn.talk else {}
+        ended = opened(name, turn.parent, status="completed", output=self.messages(outputs), **talk)
         await self.store.finish(OWNER, ended, batch=batch, said=self.messages(said))
         turn.is_open, turn.outputs = False, outputs
         turn.log += [batch] if batch else []

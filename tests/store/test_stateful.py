@@ -7,7 +7,9 @@ Between two calls the kept one may be closed and opened again: it is all there i
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import tempfile
+from contextlib import closing
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -22,12 +24,16 @@ from antiphon.protocol.codec import encode_item
 from antiphon.protocol.errors import ConversationLocked, TurnLost
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import DONE_STATUSES, Response
+from antiphon.protocol.thread import Thread
 from antiphon.store import History, MemoryStore, SqliteStore
 from antiphon.store.base import Batch, Conversation, ItemPage, Log, Orphan, Store
 from antiphon.store.postgres import PostgresStore
 from tests.postgres import fresh_database
 
 Key = tuple[str, str]
+
+# A context of so many bytes is worth sharing with other turns.
+_LONG = 1024 * 1024
 
 OWNERS = st.sampled_from(["alice", "bob"])
 NAMES = st.sampled_from(["r0", "r1", "r2", "r\x01", "🎵"])
@@ -87,6 +93,7 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.turns: dict[Key, Turn] = {}
         self.talks: dict[Key, Talk] = {}
+        self.contexts: dict[str, list[Thread]] = {}
         self.count = 0
         self.loop = asyncio.new_event_loop()
         self.directory = tempfile.TemporaryDirectory()
@@ -98,10 +105,20 @@ class StoreMachine(RuleBasedStateMachine):
         return SqliteStore(self.path)
 
     def teardown(self) -> None:
+        for owner, name in self.turns:
+            assert self.both("delete", owner, name)
         self.loop.run_until_complete(self.kept.close())
+        self._end()
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
         self.directory.cleanup()
+
+    def _end(self) -> None:
+        """Check that nothing is left of turns that were deleted."""
+        with closing(sqlite3.connect(self.path)) as connection:
+            for table in ("responses", "items", "inputs"):
+                question = f"SELECT count(*) FROM {table}"
+                assert connection.execute(question).fetchone() == (0,), table
 
     def both(self, method: str, *args: Any, **more: Any) -> Any:
         """Ask both stores; return their one answer, or the kind of error.
@@ -134,6 +151,7 @@ class StoreMachine(RuleBasedStateMachine):
         more=st.dictionaries(st.text(max_size=4), JSON, max_size=2),
         body=st.none() | BODIES,
         request=st.none() | BODIES,
+        context=st.none() | st.tuples(st.integers(0, 3), ITEMS),
     )
     def begin(  # all that a turn begins with
         self,
@@ -144,8 +162,10 @@ class StoreMachine(RuleBasedStateMachine):
         more: Any,
         body: bytes | None,
         request: bytes | None,
+        context: tuple[int, list[Item]] | None,
     ) -> None:
         owner, name = key
+        given = items if context is None else self._resend(owner, *context, items)
         response = Response(
             id=name,
             previous_response_id=parent,
@@ -157,10 +177,17 @@ class StoreMachine(RuleBasedStateMachine):
         if self._is_loop(owner, name, parent):
             return
         batch = None if body is None else Batch(0, len(body), body)
-        self.both("begin", owner, response, items, batch=batch, request=request)
-        turn = Turn(self.count, response, items, log=[batch] if batch else [], request=request)
+        self.both("begin", owner, response, given, batch=batch, request=request)
+        log = [batch] if batch else []
+        turn = Turn(self.count, response, list(given), log=log, request=request)
         self.turns.setdefault(key, turn)
         self.count += 1
+
+    def _resend(self, owner: str, number: int, new: list[Item], tail: list[Item]) -> Thread:
+        """Return a context that was sent before, with items that are new, as it is kept."""
+        known = self.contexts.setdefault(owner, [Thread(weight=_LONG)])
+        known.append(known[number % len(known)].grow(new))
+        return known[-1].with_tail(tail)
 
     @rule(key=st.tuples(OWNERS, NAMES), body=BODIES, status=st.none() | st.just("in_progress"))
     def append(self, key: Key, body: bytes, status: str | None) -> None:
@@ -447,10 +474,8 @@ class PostgresMachine(StoreMachine):
         self.url = self.url or self.loop.run_until_complete(self.database.__aenter__())
         return PostgresStore(self.url)
 
-    def teardown(self) -> None:
-        self.loop.run_until_complete(self.kept.close())
+    def _end(self) -> None:
         self.loop.run_until_complete(self.database.__aexit__(None, None, None))
-        super().teardown()
 
 
 def _has_twins(items: list[Item]) -> bool:

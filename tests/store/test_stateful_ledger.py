@@ -54,7 +54,25 @@ SCOPES = st.sampled_from(
     ]
 )
 OUTCOMES = st.sampled_from(["completed", "incomplete", "failed", "cancelled", "released"])
-WAITS = st.sampled_from([1.0, 43_200.0, 86_400.0, 7 * 86_400.0])
+WAITS = st.sampled_from([1.0, 3600.0, 43_200.0, 86_400.0, 7 * 86_400.0])
+FIELDS = ("project", "key", "user", "model", "provider", "kind", "basis", "outcome")
+# Seconds before or after now: also at the edges of hours and days.
+EDGES = st.builds(
+    lambda hours, seconds: hours * 3600 + seconds,
+    st.integers(-24 * 9, 30),
+    st.sampled_from([-1, 0, 1]),
+)
+QUERIES = st.fixed_dictionaries(
+    {
+        "width": st.sampled_from([60, 3600, 86_400]),
+        "group_by": st.lists(st.sampled_from(FIELDS), unique=True, max_size=3).map(tuple),
+        "projects": st.sampled_from([(), (), ("p",), ("q", "none")]),
+        "keys": st.sampled_from([(), (), (), ("k1",)]),
+        "users": st.sampled_from([(), (), (), ("u",)]),
+        "models": st.sampled_from([(), (), ("n",)]),
+        "kinds": st.sampled_from([(), (), ("model",), ("search", "image")]),
+    }
+)
 DEAD = "dead"
 
 
@@ -110,6 +128,7 @@ class LedgerMachine(RuleBasedStateMachine):
         cost=st.none() | COSTS,
         tokens=st.tuples(COSTS, COSTS),
         model=st.sampled_from(["m", "n"]),
+        kind=st.sampled_from(["model", "model", "search"]),
         ceiling=st.none() | st.integers(0, 100),
         allows=st.booleans(),
         is_mortal=st.booleans(),
@@ -122,6 +141,7 @@ class LedgerMachine(RuleBasedStateMachine):
         cost: int | None,
         tokens: tuple[int, int],
         model: str,
+        kind: Any,
         ceiling: int | None,
         allows: bool,
         is_mortal: bool,
@@ -131,6 +151,7 @@ class LedgerMachine(RuleBasedStateMachine):
             number=number,
             payer=payer,
             model=model,
+            kind=kind,
             held=TokenCounts(fresh=tokens[0], output=tokens[1]),
             held_cost=cost,
             is_request=number == 0,
@@ -158,17 +179,24 @@ class LedgerMachine(RuleBasedStateMachine):
         response=RESPONSES,
         number=NUMBERS,
         outcome=OUTCOMES,
+        basis=st.sampled_from(["reported", "counted"]),
         cost=st.none() | COSTS,
         tokens=st.tuples(COSTS, COSTS),
     )
     def settle(
-        self, response: str, number: int, outcome: Any, cost: int | None, tokens: tuple[int, int]
+        self,
+        response: str,
+        number: int,
+        outcome: Any,
+        basis: Any,
+        cost: int | None,
+        tokens: tuple[int, int],
     ) -> None:
         settled = Settlement(
             response_id=response,
             number=number,
             outcome=outcome,
-            basis="reported",
+            basis=basis,
             used=TokenCounts(fresh=tokens[0], reasoning=tokens[1]),
             cost=cost,
         )
@@ -244,12 +272,25 @@ class LedgerMachine(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.clock.now += seconds
 
-    @rule(width=st.sampled_from([60, 3600, 86_400]))
-    def look(self, width: Any) -> None:
-        query = UsageQuery(start=0, end=2**33, width=width, group_by=("model",))
+    @rule(edges=st.tuples(EDGES, EDGES), asked=QUERIES)
+    def look(self, edges: tuple[int, int], asked: dict[str, Any]) -> None:
+        start, end = sorted(int(self.clock.now) + edge for edge in edges)
+        query = UsageQuery(start=start, end=end + 1, **asked)
         rows = self.both("usage", query)
-        found = {(row.start, row.model): (row.charges, row.used.total, row.cost) for row in rows}
-        assert found == self.model.sums(width)
+        found = {
+            (row.start, *(getattr(row, name) for name in query.group_by)): (
+                *(row.charges, row.requests, row.used.total, row.cost),
+                *(row.unpriced, row.not_reported),
+            )
+            for row in rows
+        }
+        assert len(found) == len(rows)
+        assert found == self.model.sums(query)
+
+    @rule(hours=st.sampled_from([1, 48]))
+    def total(self, hours: int) -> None:
+        while self.run(self.kept.ledger.total(hours)) == hours:
+            pass
 
     @rule()
     def check(self) -> None:

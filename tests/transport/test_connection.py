@@ -12,6 +12,7 @@ from itertools import pairwise
 import pytest
 
 from antiphon.protocol.errors import BackendError
+from antiphon.protocol.long_body import LongBody
 from antiphon.transport.connection import MAX_LINE, MAX_OVERHEAD, Connection
 from antiphon.transport.egress import AddressInfo
 from antiphon.transport.exchange import Exchange
@@ -449,6 +450,23 @@ async def test_a_body_arrives_whole_whatever_its_length(size: int) -> None:
             assert (await client.fetch("POST", server.url, body=body)).body == b"ok"
         await client.close()
     assert [request.body for request in server.requests] == [body, body]
+    assert server.connections == 1
+
+
+async def test_a_body_in_pieces_arrives_whole() -> None:
+    async def answer(_: Request, connection: raw.Connection) -> None:
+        await connection.write(reply(b"ok"))
+
+    pieces = [bytes([number]) * size for number, size in enumerate((1, 40_000, 3 * MIB + 7, 0))]
+    client = HttpClient(open_socket=open_small)
+    async with raw_server(answer) as server:
+        for begin, end in ((b"begin", b"end"), (b"", b"")):
+            body = LongBody(begin, pieces, end)
+            async with await open_stream(client, server.url, body) as stream:
+                assert await stream.read_all(9) == b"ok"
+        await client.close()
+    whole = b"".join(pieces)
+    assert [request.body for request in server.requests] == [b"begin" + whole + b"end", whole]
     assert server.connections == 1
 
 

@@ -103,6 +103,58 @@ async def test_life_between_two_looks_of_the_timer_keeps_a_stream_going() -> Non
     assert pieces == [b"."] * 8
 
 
+async def test_a_timer_that_was_set_for_the_first_byte_leaves_more_time_to_the_next() -> None:
+    async def pause(_: Request, connection: Connection) -> None:
+        await connection.write(EVENTS + chunk(b"one"))
+        await taken.wait()
+        clock.skip(200)
+        await connection.write(chunk(b"two"))
+        await connection.until_closed()
+
+    taken = asyncio.Event()
+    client = HttpClient(limits=Limits(first_byte=100, idle=300))
+    async with raw_server(pause) as server:
+        stream = await open_stream(client, server.url, b"{}")
+        assert await anext(stream) == b"one"
+        taken.set()
+        assert await anext(stream) == b"two"
+        asyncio.get_running_loop().call_soon(clock.skip, 300)
+        with pytest.raises(BackendError) as caught:
+            await anext(stream)
+        await client.close()
+    assert caught.value.code == "upstream_timeout"
+
+
+async def test_life_that_is_passed_on_as_it_comes_keeps_a_stream_going() -> None:
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def speak(_: Request, connection: Connection) -> None:
+        await connection.write(EVENTS)
+        for number in range(4):
+            await connection.write(chunk(b"%d" % number))
+            assert await heard.get() == b"%d" % number
+            clock.skip(60)
+        await connection.until_closed()
+
+    def hear(data: bytes) -> bool:
+        heard.put_nowait(data)
+        pieces.append(data)
+        if len(pieces) == 4:
+            asyncio.get_running_loop().call_soon(clock.skip, 100)
+        return True
+
+    pieces: list[bytes] = []
+    client = HttpClient(limits=Limits(first_byte=1000, idle=100))
+    async with raw_server(speak) as server:
+        async with await open_stream(client, server.url, b"{}") as stream:
+            with pytest.raises(BackendError) as caught:
+                while piece := await stream.read_or_hear(hear):
+                    hear(piece)  # it was there before we waited
+        await client.close()
+    assert pieces == [b"0", b"1", b"2", b"3"]
+    assert caught.value.code == "upstream_timeout"
+
+
 async def test_a_busy_reader_is_not_the_peers_stall() -> None:
     go = asyncio.Event()
 

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from antiphon.plans.hosted_functions import HostedFunction
+from antiphon.plans.hosted_offers import offer_hosted
 from antiphon.plans.plan import Plan
 from antiphon.plans.toolbox import gather_tools
 from antiphon.protocol.deltas import NativeState
@@ -80,7 +82,8 @@ def assert_same(thread: Thread, name: str, tools: Sequence[Tool] = (), **more: A
     wire, model = _WIRES[name]
     kept = wire.exchange(_plan(thread, model, tools, **more), _LINE)
     anew = wire.exchange(_plan(list(thread), model, tools, **more), _LINE)
-    assert kept.body == anew.body
+    assert bytes(kept.body) == anew.body
+    assert len(kept.body) == len(bytes(kept.body))
     assert kept.degraded == anew.degraded
 
 
@@ -108,6 +111,36 @@ def test_a_thread_is_written_in_the_same_bytes_as_its_items(
             threads.append(parent.grow(items))
             tools = (tools + more) % len(TOOLS)
             assert_same(threads[-1], name, TOOLS[tools], is_large=is_large)
+
+
+_ITEMS: Final = st.lists(ITEM | _OWN, max_size=6)
+
+
+@pytest.mark.parametrize("name", _WIRES)
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(_ITEMS, _ITEMS), min_size=2, max_size=6), st.sampled_from([0, 1, 3, 32]))
+def test_a_tail_is_written_in_the_same_bytes_each_time(
+    name: str, steps: list[tuple[list[Item], list[Item]]], turns: int
+) -> None:
+    thread = Thread((), WEIGHT)
+    with patience(turns):
+        for more, tail in steps:
+            thread = thread.grow(more)
+            assert_same(thread.with_tail(tail), name)
+            assert_same(thread.with_tail(tail[1:]), name)
+
+
+@pytest.mark.parametrize("name", _WIRES)
+def test_a_hosted_call_is_not_written_as_one_of_a_function_with_the_same_name(name: str) -> None:
+    search = {"type": "web_search_call", "id": "w", "action": {"type": "search", "query": "q"}}
+    items = [message("user", "a"), {**search, "status": "completed"}, message("assistant", "b")]
+    thread = Thread((), WEIGHT).grow([*items, message("user", "c"), message("assistant", "d")])
+    wire, model = _WIRES[name]
+    hosted, _ = gather_tools([{"type": "web_search"}], hosted=frozenset({"web_search"}))
+    offered = offer_hosted(hosted, [HostedFunction(kind="web_search", name="web_search")])
+    wire.exchange(Plan(model=model, items=thread, toolbox=offered), _LINE)
+
+    assert_same(thread, name, [{"type": "function", "name": "web_search"}])
 
 
 def _turn(number: int) -> list[Item]:

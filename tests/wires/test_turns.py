@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from antiphon.protocol.items import Item
-from antiphon.wires.turns import Turn, arrange
+from antiphon.wires.turns import Arranger, Turn, arrange
 
 
 def user(text: str) -> Item:
@@ -215,3 +217,43 @@ def test_fields_of_items_that_nobody_reads_are_reported() -> None:
 def test_tools_among_the_items_are_no_loss() -> None:
     tools: Item = {"type": "additional_tools", "tools": [{"type": "function", "name": "f"}]}
     assert arrange([tools, user("hi")])[1] == []
+
+
+PATIENCE = 32
+
+
+@pytest.mark.parametrize(
+    ("items", "end", "count"),
+    [
+        pytest.param([], 0, 0, id="nothing"),
+        pytest.param([user("a"), assistant("b"), user("c")], 3, 3, id="all is over"),
+        pytest.param([user("a"), assistant("b")], 2, 1, id="the last turn is open"),
+        pytest.param([user("a"), call("1"), user("b")], 3, 1, id="a call waits"),
+        pytest.param([user("a"), call("1"), output("1"), user("b")], 4, 3, id="it is answered"),
+        pytest.param(
+            [user("a"), call("1"), user("b"), call("2"), output("1"), user("c"), call("3")],
+            7,
+            1,
+            id="a result ties turns together",
+        ),
+        pytest.param(
+            [call("1"), output("1"), user("a"), output("1"), call("2")],
+            3,
+            0,
+            id="a second result ties them together",
+        ),
+        pytest.param([user("a"), assistant("b"), user("c")], 2, 1, id="the end is before it"),
+        pytest.param([user("a"), assistant("b")], 0, 0, id="nothing lasts"),
+    ],
+)
+def test_turns_are_settled_that_later_items_cannot_change(
+    items: list[Item], end: int, count: int
+) -> None:
+    assert Arranger(items).settled(PATIENCE, end) == count
+
+
+def test_a_call_that_waits_for_long_does_not_hold_up_the_turns_after_it() -> None:
+    items = [call("1"), *[user("a")] * PATIENCE]
+
+    assert Arranger(items[:-1]).settled(PATIENCE, len(items) - 1) == 0
+    assert Arranger(items).settled(PATIENCE, len(items)) == len(items)

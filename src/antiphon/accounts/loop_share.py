@@ -16,6 +16,7 @@ store and send the end.
 from __future__ import annotations
 
 import asyncio
+import time
 from contextvars import ContextVar
 from typing import Final
 
@@ -29,7 +30,7 @@ _WINDOW: Final = 0.5
 _ACTIVE: Final = 10.0
 # How often the event loop is looked at while several owners are active, and how late is late.
 _LOOK: Final = 0.02
-_LATE: Final = 0.002
+_LATE: Final = 0.0015
 # Work is paced until nobody has waited for so many looks.
 _CALM: Final = 10
 # How long a pass of the loop should take, as it delays a quiet owner, and how many pieces of work
@@ -73,7 +74,7 @@ class LoopShare:
 
     def note(self, owner: str) -> bool:
         """Count a request of this owner; return whether work is paced: then await `enter`."""
-        now = asyncio.get_running_loop().time()
+        now = _now()
         self._count(owner, now)
         if len(self._active) > 1 and not self._is_looking:
             self._look_later(now)
@@ -179,8 +180,7 @@ class LoopShare:
 
     def _look_later(self, now: float) -> None:
         self._is_looking = True
-        due = now + _LOOK
-        asyncio.get_running_loop().call_at(due, self._look, due)
+        asyncio.get_running_loop().call_later(_LOOK, self._look, now + _LOOK)
 
     def _look(self, due: float) -> None:
         """Pace work if the event loop is late, until nobody waits. Stop when owners are few."""
@@ -217,4 +217,5 @@ class Way:
 
 
 def _now() -> float:
-    return asyncio.get_running_loop().time()
+    """Return the time now. That of uvloop is when the pass began, in whole milliseconds."""
+    return time.monotonic()

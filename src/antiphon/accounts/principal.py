@@ -31,6 +31,10 @@ class Principal(msgspec.Struct, frozen=True):
     """Whether nothing of its requests may be stored, whatever they ask for."""
     secret: bytes | None = None
     """The digest of the secret that was sent, so that a turn ends with it."""
+    run_budget: int | None = None
+    """Nano-dollars that a run may cost whose requests name no budget."""
+    max_run_budget: int | None = None
+    """The most that a run may cost."""
 
     def may_ask(self, model: str) -> bool:
         """Return whether this model, as a caller names it, may be asked for."""

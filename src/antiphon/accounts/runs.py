@@ -6,7 +6,8 @@ in a header, and may set what all of its requests together may cost:
     x-antiphon-run: ID
     x-antiphon-run-budget: usd=2.00
 
-The first budget of a run holds; a later one can only lower it.
+The first budget of a run holds; a later one can only lower it. A key may have a budget for runs
+whose requests name none, and a maximum for all of its runs.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Final
 
 import msgspec
 
-from antiphon.models.prices import nano_dollars_of
+from antiphon.accounts.principal import Principal
+from antiphon.models.prices import dollars_of, nano_dollars_of
 from antiphon.protocol.errors import InvalidRequest
 
 __all__ = ["NO_RUN", "RUN_BUDGET_HEADER", "RUN_HEADER", "Run", "read_run"]
@@ -33,13 +35,23 @@ class Run(msgspec.Struct, frozen=True):
 
     id: str | None = None
     ceiling: int | None = None
+    default: int | None = None
+    """The same for a run that has no budget yet: it lowers none that there is."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the request limits its run."""
+        return self.ceiling is not None or self.default is not None
 
 
 NO_RUN: Final = Run()
 
 
-def read_run(headers: Mapping[str, str]) -> Run:
-    """Return the run that the headers of a request name. Raise InvalidRequest."""
+def read_run(headers: Mapping[str, str], principal: Principal) -> Run:
+    """Return the run that the headers of a request name, as its key limits it.
+
+    Raise InvalidRequest, also for a budget above the maximum of the key.
+    """
     name, budget = headers.get(RUN_HEADER), headers.get(RUN_BUDGET_HEADER)
     if name is None and budget is None:
         return NO_RUN
@@ -49,7 +61,16 @@ def read_run(headers: Mapping[str, str]) -> Run:
         raise _invalid(
             RUN_HEADER, "must have 1 to 128 letters, digits or characters of . _ : - and no other"
         )
-    return Run(name, None if budget is None else _read_budget(budget))
+    most = principal.max_run_budget
+    if budget is None:
+        return Run(name, most, principal.run_budget)
+    wish = _read_budget(budget)
+    if most is not None and wish > most:
+        raise _invalid(
+            RUN_BUDGET_HEADER,
+            f"is more than this key allows for a run: usd={dollars_of(most)} is the most",
+        )
+    return Run(name, wish)
 
 
 def _read_budget(text: str) -> int:

@@ -20,6 +20,7 @@ from antiphon.plans.capabilities import Capabilities
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import AntiphonError
+from antiphon.protocol.long_body import LongBody
 from antiphon.transport.http import Sending
 
 __all__ = ["Ask", "Backend", "DeltaRefused", "DeltaSink", "ModelInfo", "Relayed"]
@@ -73,7 +74,7 @@ class Ask(msgspec.Struct, frozen=True):
 
     It is asked when `run` has ended, in whichever way.
     """
-    body: Callable[[], bytes] = _no_body
+    body: Callable[[], bytes | LongBody] = _no_body
     """Returns what the upstream is sent, until it has answered; nothing if there is no wire."""
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -23,6 +23,7 @@ from antiphon.plans.capabilities import Capabilities
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
+from antiphon.protocol.long_body import LongBody
 from antiphon.transport.aside import aside_if
 from antiphon.transport.exchange import LEAVING, too_long
 from antiphon.transport.http import Head, HttpClient, Limits, Reply, Secret, Sending
@@ -153,7 +154,7 @@ class HttpBackend:
     async def _send(
         self,
         path: str,
-        body: bytes,
+        body: bytes | LongBody,
         headers: Mapping[str, str],
         is_streamed: bool,
         sending: Sending,
@@ -249,7 +250,7 @@ class _Reading:
 
     async def whole(self, answer: ByteStream, limit: int) -> None:
         """Read an answer that is not a stream."""
-        async for piece in answer:
+        while piece := await answer.read():
             self._body += piece
             if len(self._body) > limit:
                 raise too_long(limit)
@@ -269,7 +270,7 @@ class _Reading:
     def _push(self, batch: Sequence[Delta]) -> None:
         if not self._has_spoken and self._exchange.has_begun:
             self._has_spoken = True
-            self._exchange.body = b""  # it is not sent again
+            self._exchange.drop_body()
             self._on_speech()
         elif not batch:
             return
@@ -285,14 +286,15 @@ class _Reading:
         await self._sink.drained()
 
 
-@contextmanager
-def _answered() -> Iterator[None]:
-    """Mark the errors of an answer that has begun: the server may bill for it."""
-    try:
-        yield
-    except BackendError as error:
-        error.has_answered = True
-        raise
+class _answered:  # noqa: N801 - a context manager, as those of contextlib
+    """Marks the errors of an answer that has begun: the server may bill for it."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, BackendError):
+            error.has_answered = True
 
 
 def _is_event_stream(head: Head, is_streamed: bool) -> bool:

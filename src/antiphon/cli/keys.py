@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import base64
 import secrets
+import sys
 import time
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import click
 
+from antiphon.accounts.amounts import read_amount
 from antiphon.accounts.principal import Role
 from antiphon.cli.deprecated import FLAGS, deprecated_flag
 from antiphon.cli.errors import CliError
 from antiphon.cli.store_use import DURATION, audit_record, date_of, store_options, with_store
-from antiphon.cli.terminal import columns
+from antiphon.cli.terminal import columns, harmless
 from antiphon.engine.prepare import seal as sealing
 from antiphon.gateway.errors import BadSettings
+from antiphon.models.prices import dollars_of
 from antiphon.server.auth import new_key, new_secret, redact
 from antiphon.store import KeyRecord, Store
-from antiphon.store.base.keys import ROLES
+from antiphon.store.base import AuditRecord
+from antiphon.store.base.keys import ROLES, KeyChange
 
 __all__ = ["command"]
 
-_WEEK: Final = 7 * 86_400
+_NO_BUDGET: Final = "none"
 
 
 @click.group("keys", epilog="Example:  antiphon keys create --project alice --expires 90d")
 def command() -> None:
-    """Create, list, rotate and revoke the API keys of a gateway.
+    """Create, list, change, rotate and revoke the API keys of a gateway.
 
     A gateway that other machines can reach requires a key. Keys are kept in the gateway's
     store: pass the same --store or --config as for `antiphon serve`.
@@ -60,6 +64,16 @@ def command() -> None:
 )
 @click.option("--never-store", is_flag=True, help="Store nothing of its requests.")
 @click.option(
+    "--run-budget",
+    metavar="USD",
+    help="What a run may cost whose requests name no budget.  [default: no limit]",
+)
+@click.option(
+    "--max-run-budget",
+    metavar="USD",
+    help="The most that a run may cost.  [default: no limit]",
+)
+@click.option(
     "--expires", type=DURATION, metavar="TIME", help="Such as 90d or 12h.  [default: never]"
 )
 @deprecated_flag(FLAGS[0])
@@ -71,6 +85,8 @@ def create(
     user: str | None,
     models: str | None,
     never_store: bool,
+    run_budget: str | None,
+    max_run_budget: str | None,
     expires: int | None,
     store: str | None,
     config: str | None,
@@ -91,8 +107,10 @@ def create(
         user=user,
         models=_names(models),
         never_store=never_store,
+        run_budget=_amount("--run-budget", run_budget),
+        max_run_budget=_amount("--max-run-budget", max_run_budget),
     )
-    with_store(store, config, lambda opened: _add(opened, record))
+    with_store(store, config, lambda opened: _add(opened, record), may_make=True)
     click.echo(secret)
     until = f", valid until {date_of(record.expires_at)}" if record.expires_at else ""
     click.echo(f"Key {record.id} of {project}{until}. It is not shown again.", err=True)
@@ -103,7 +121,8 @@ def create(
 @store_options
 def list_(project: str | None, store: str | None, config: str | None) -> None:
     """List the keys, oldest first, without their secrets."""
-    records = with_store(store, config, lambda opened: opened.list_keys(project))
+    # Containers prepare a store with this command, so it may make one.
+    records = with_store(store, config, lambda opened: opened.list_keys(project), may_make=True)
     if not records:
         click.echo("There are no keys; `antiphon keys create` creates one.", err=True)
         return
@@ -122,7 +141,7 @@ def list_(project: str | None, store: str | None, config: str | None) -> None:
         )
         for key in records
     ]
-    click.echo("\n".join(columns(rows)))
+    click.echo(harmless("\n".join(columns(rows)), sys.stdout))
 
 
 @command.command("rotate", epilog="Example:  antiphon keys rotate 1f0c2a9be4d05a7c --overlap 7d")
@@ -161,6 +180,54 @@ def rotate(key_id: str, overlap: int, store: str | None, config: str | None) -> 
         f" {_minute(now + overlap)} UTC.",
         err=True,
     )
+
+
+@command.command("update", epilog="Example:  antiphon keys update 1f0c2a9be4d05a7c --run-budget 2")
+@click.argument("key_id", metavar="ID")
+@click.option("--name", help="A description, shown in the list.")
+@click.option("--models", metavar="NAMES", help="The only models that it may ask for, or `all`.")
+@click.option(
+    "--run-budget",
+    metavar="USD",
+    help="What a run may cost whose requests name no budget, or `none`.",
+)
+@click.option(
+    "--max-run-budget",
+    metavar="USD",
+    help="The most that a run may cost, or `none`.",
+)
+@store_options
+def update(
+    key_id: str,
+    name: str | None,
+    models: str | None,
+    run_budget: str | None,
+    max_run_budget: str | None,
+    store: str | None,
+    config: str | None,
+) -> None:
+    """Change what the key with this ID may do. What is not given stays.
+
+    A running gateway knows the change within a second.
+    """
+    wanted: dict[str, Any] = {}  # Any: what a key has
+    if name is not None:
+        wanted["name"] = name
+    if models is not None:
+        wanted["models"] = None if models == "all" else _names(models)
+    if run_budget is not None:
+        wanted["run_budget"] = _amount_or_none("--run-budget", run_budget)
+    if max_run_budget is not None:
+        wanted["max_run_budget"] = _amount_or_none("--max-run-budget", max_run_budget)
+    if not wanted:
+        raise BadSettings("nothing to change: `antiphon keys update --help` lists what can be")
+    key_id = _id_of(key_id)
+    audit = audit_record("api_key.updated", key_id, None, {"changes_requested": wanted})
+    change = KeyChange(**wanted)
+    changed = with_store(store, config, lambda opened: _change(opened, key_id, change, audit))
+    if changed is None:
+        raise _no_key(key_id)
+    click.echo(f"Key {key_id}: {_description(changed) or 'no limits'}.", err=True)
 
 
 @command.command("revoke", epilog="Example:  antiphon keys revoke 1f0c2a9be4d05a7c")
@@ -206,9 +273,21 @@ async def _add(opened: Store, record: KeyRecord) -> None:
         "models": record.models,
         "never_store": record.never_store,
         "expires_at": record.expires_at,
+        "run_budget": record.run_budget,
+        "max_run_budget": record.max_run_budget,
     }
     audit = audit_record("api_key.created", record.id, record.owner, body)
     await opened.add_key(record, audit=audit)
+
+
+async def _change(
+    opened: Store, key_id: str, change: KeyChange, audit: AuditRecord
+) -> KeyRecord | None:
+    """Change a key; return None if there is none, or it is revoked."""
+    known = await opened.find_key(key_id)
+    if known is None or known.revoked_at is not None:
+        return None
+    return await opened.update_key(key_id, change, audit=audit)
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:
@@ -218,6 +297,18 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     if not names:
         raise BadSettings("--models must name a model; leave it out for all")
     return names
+
+
+def _amount(option: str, text: str | None) -> int | None:
+    """Return dollars as the store keeps them; None if they were not given."""
+    try:
+        return None if text is None else read_amount("usd", text)
+    except ValueError as error:
+        raise BadSettings(f"{option}: {error}") from None
+
+
+def _amount_or_none(option: str, text: str) -> int | None:
+    return None if text == _NO_BUDGET else _amount(option, text)
 
 
 def _id_of(given: str) -> str:
@@ -246,6 +337,10 @@ def _description(record: KeyRecord) -> str:
         limits.append(f"models {', '.join(record.models)}")
     if record.never_store:
         limits.append("never stored")
+    if record.run_budget is not None:
+        limits.append(f"{dollars_of(record.run_budget)} USD a run")
+    if record.max_run_budget is not None:
+        limits.append(f"at most {dollars_of(record.max_run_budget)} USD a run")
     return " · ".join([record.name, *limits] if record.name else limits)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Container, Mapping
 from typing import Final
@@ -13,7 +14,7 @@ from msgspec import UNSET
 from antiphon.cli.errors import CliError
 from antiphon.cli.progress import is_shown
 from antiphon.cli.store_use import audit_record, date_of, store_options, with_store
-from antiphon.cli.terminal import columns
+from antiphon.cli.terminal import columns, harmless
 from antiphon.gateway.errors import BadSettings
 from antiphon.store import Store
 from antiphon.store.base import Project, ProjectChange
@@ -53,7 +54,7 @@ def list_(with_archived: bool, store: str | None, config: str | None) -> None:
         )
         for one in projects
     ]
-    click.echo("\n".join(columns(rows)))
+    click.echo(harmless("\n".join(columns(rows)), sys.stdout))
 
 
 @command.command("create", epilog="Example:  antiphon projects create alice --never-store")
@@ -71,7 +72,12 @@ def create(
     body = {"name": project.name, "never_store": never_store}
     audit = audit_record("project.created", project_id, project_id, body)
     try:
-        with_store(store, config, lambda opened: opened.projects.create(project, audit=audit))
+        with_store(
+            store,
+            config,
+            lambda opened: opened.projects.create(project, audit=audit),
+            may_make=True,
+        )
     except ValueError as error:
         raise CliError(str(error)) from None
     click.echo(f"Project {project_id} is created.", err=True)

@@ -73,7 +73,9 @@ def read_target(chosen: dict[str, Any]) -> Target:  # Any: the values of options
         raise BadSettings(f"choose one of --{' and --'.join(narrow)}")
     if not narrow:
         if not project:
-            raise BadSettings("choose one with --project, --key, --user, --run or --organization")
+            raise BadSettings(
+                "choose one with --organization, --project, --key, --user, --conversation or --run"
+            )
         return Target("project", project, project)
     (scope,) = narrow
     if scope in NESTED and not project:

@@ -16,12 +16,14 @@ from typing import Any, Final, TypeVar
 import click
 
 from antiphon.cli import options
+from antiphon.cli.errors import CliError
+from antiphon.cli.terminal import shorten
 from antiphon.gateway.config import load
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.places import store_url, using_store
 from antiphon.store import Store
 from antiphon.store.base import AuditRecord
-from antiphon.store.open import public_url
+from antiphon.store.open import path_of, public_url
 
 __all__ = [
     "DURATION",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+_LONGEST_NAME: Final = 20
 _UNITS: Final = {"m": 60, "h": 3600, "d": 86_400}
 _MAX_DAYS: Final = 36_500
 _DURATION: Final = re.compile(r"(\d{1,9})([mhd]?)")
@@ -76,20 +79,38 @@ def with_store(
     store: str | None,
     config: str | None,
     use: Callable[[Store], Coroutine[Any, Any, _T]],  # Any: what a coroutine is sent is nothing
+    *,
+    may_make: bool = False,
 ) -> _T:
-    """Open the store that is meant, use it, close it."""
+    """Open the store that is meant, use it, close it.
+
+    Unless it may be made, it must be there: an empty one in another place would have nothing
+    spent, no contradiction, and budgets that limit nobody.
+    """
     settings = load({"store": store, "config": config}, os.environ, Path.cwd()).settings
     url = store_url(settings.store)
     if url.startswith("memory:"):
         raise BadSettings(
             "memory: does not keep anything for this command; pass --store sqlite:PATH"
         )
+    if not may_make:
+        _check_file(url)
 
     async def run() -> _T:
         async with using_store(url) as opened:
             return await use(opened)
 
     return asyncio.run(run())
+
+
+def _check_file(url: str) -> None:
+    """Raise CliError if the file of a SQLite store is missing."""
+    scheme, _, place = url.partition(":")
+    if scheme == "sqlite" and place and not path_of(url).exists():
+        raise CliError(
+            f"there is no store at {path_of(url)}; `antiphon serve` makes it, and --store or"
+            " --config names another one"
+        )
 
 
 def audit_record(
@@ -119,9 +140,13 @@ def date_of(seconds: int) -> str:
 
 
 async def key_labels(opened: Store) -> dict[str, str]:
-    """Return each key by its id: what people know it by, its name or its user, and the id."""
+    """Return each key by its id: what people know it by, its name or its user, and the id.
+
+    A long name is cut: two keys may differ in nothing but their ids.
+    """
     keys = await opened.list_keys()
-    return {key.id: f"{key.name or key.user or ''} {key.id}".lstrip() for key in keys}
+    names = {key.id: shorten(key.name or key.user or "", _LONGEST_NAME) for key in keys}
+    return {key_id: f"{name} {key_id}".lstrip() for key_id, name in names.items()}
 
 
 def named_store(url: str | None, config: str | None) -> str:

@@ -119,7 +119,8 @@ async def _look(opened: Store) -> Moment:
     ledger, now = opened.ledger, time.time()
     end = int(now) // 60 * 60 + 60
     newest = await ledger.charges(limit=_LOOKED_AT)
-    running = {charge.response_id for charge in newest if charge.state == "held"}
+    # The newest come first, so what stays of a response is its oldest charge.
+    running = {charge.response_id: charge for charge in newest if charge.state == "held"}
     minutes = await ledger.usage(
         UsageQuery(start=end - _MINUTES * 60, end=end, width=60, group_by=())
     )
@@ -133,7 +134,7 @@ async def _look(opened: Store) -> Moment:
     )
     return Moment(
         now=now,
-        running=len(running),
+        running=sorted(running.values(), key=lambda charge: charge.reserved_at),
         is_more=len(newest) == _LOOKED_AT and newest[-1].state == "held",
         minutes=_with_empty(minutes, end),
         today=today,

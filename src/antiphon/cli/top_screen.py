@@ -13,7 +13,7 @@ from antiphon.accounts.amounts import share_of
 from antiphon.cli.figures import Total, amount_words, moment, short_amount, short_count
 from antiphon.cli.scopes import scope_words
 from antiphon.cli.terminal import columns, shorten
-from antiphon.store.base.ledger import BudgetState, UsageRow
+from antiphon.store.base.ledger import BudgetState, Charge, UsageRow
 
 __all__ = ["NEAR", "Moment", "draw"]
 
@@ -26,6 +26,8 @@ _LISTS: Final[tuple[tuple[str, Literal["project", "key", "model"]], ...]] = (
     ("MODEL", "model"),
 )
 _FIXED_LINES: Final = 14
+_LEAST_WITH_RUNNING: Final = 30
+"""Lines of a screen that has room for what runs, beside the other lists."""
 _NAME: Final = 40
 _NO_NAME: Final = "(none)"
 
@@ -34,8 +36,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """What is known at one moment."""
 
     now: float
-    running: int
-    """Responses that wait for a model."""
+    running: list[Charge]
+    """One charge of each response that waits for a model, the oldest first."""
     is_more: bool
     """Whether there may be more of them than were looked for."""
     minutes: list[UsageRow]
@@ -58,7 +60,10 @@ def draw(now: Moment, width: int, height: int) -> list[str]:
         f"{short_count(total.calls)} calls  ·  "
         f"{short_count(total.used.total)} tokens  ·  {total.estimated_words} estimated",
     ]
-    room = max(1, (height - _FIXED_LINES) // len(_LISTS))
+    has_running = bool(now.running) and height >= _LEAST_WITH_RUNNING
+    room = max(1, (height - _FIXED_LINES - 3 * has_running) // (len(_LISTS) + has_running))
+    if has_running:
+        lines += ["", *_running(now, room, width)]
     if now.today:
         for title, field in _LISTS:
             names = now.keys if field == "key" else {}
@@ -76,12 +81,38 @@ def shorten_line(line: str, width: int) -> str:
 
 def _head(now: Moment) -> str:
     whole, current = now.minutes[:-1], now.minutes[-1:]
-    running = f"{now.running:,}{'+' if now.is_more else ''}"
+    running = f"{len(now.running):,}{'+' if now.is_more else ''}"
     average = _tokens(whole) // max(1, len(whole))
     return (
         f"{running} running  ·  {short_count(_tokens(current))} tokens since this minute began  ·  "
         f"{short_count(average)} a minute in the last {len(whole)}"
     )
+
+
+def _running(now: Moment, room: int, width: int) -> list[str]:
+    """Return who has waited for longest, and for how long."""
+    # Keys are shown with their ids, and need twice the room of the others.
+    part = max(4, min(_NAME // 2, (width - 16) // 4))
+    table = [(*(title for title, _ in _LISTS), "RUNS FOR")]
+    for one in now.running[:room]:
+        key = one.payer.key or _NO_NAME
+        names = (
+            shorten(one.payer.project, part),
+            shorten(now.keys.get(key, key), 2 * part),
+            shorten(one.model or _NO_NAME, part),
+        )
+        seconds = max(0, round(now.now - one.reserved_at))
+        table.append((*names, _duration(seconds)))
+    more = len(now.running) - room
+    return columns(table) + ([f"… and {more:,} more"] if more > 0 else [])
+
+
+def _duration(seconds: int) -> str:
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def _tokens(rows: list[UsageRow]) -> int:

@@ -47,4 +47,6 @@ def _check(url: str) -> None:
             raise CliError(f"{url} is not served; set ui = true in the settings") from None
         raise CliError(f"{url} answers with HTTP {error.code}") from None
     except OSError as error:
-        raise CliError(f"no gateway answers at {url}: {error}; start `antiphon serve`") from None
+        reason = getattr(error, "reason", error)  # what a library wraps has no words of its own
+        why = getattr(reason, "strerror", None) or reason
+        raise CliError(f"no gateway answers at {url}: {why}; start `antiphon serve`") from None

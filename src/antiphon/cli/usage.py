@@ -18,14 +18,13 @@ from antiphon.cli.terminal import columns, harmless, shorten
 from antiphon.gateway.errors import BadSettings
 from antiphon.models.prices import dollars_of
 from antiphon.store import Store
-from antiphon.store.base.ledger import UsageQuery, UsageRow
+from antiphon.store.base.ledger import UsageField, UsageQuery, UsageRow
 
 __all__ = ["command"]
 
-_Field = Literal["project", "key", "user", "model", "provider", "kind", "outcome"]
-_FIELDS: Final[tuple[_Field, ...]] = (
+_FIELDS: Final[tuple[UsageField, ...]] = (
     *("project", "key", "user", "model"),
-    *("provider", "kind", "outcome"),
+    *("provider", "kind", "outcome", "conversation", "run"),
 )
 _HOURS: Final = 14 * 86_400
 _MINUTES: Final = 2 * 3600
@@ -52,6 +51,8 @@ _Group = tuple[tuple[str | None, ...], Total]
     help=f"One or more of {', '.join(_FIELDS)}.",
 )
 @click.option("--project", metavar="ID", help="Only this project.")
+@click.option("--run", metavar="NAME", help="Only runs with this name.")
+@click.option("--conversation", metavar="ID", help="Only this conversation.")
 @click.option("--json", "as_json", is_flag=True, help="Exact figures as JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Exact figures as CSV.")
 @store_options
@@ -59,6 +60,8 @@ def command(
     since: str,
     by: str,
     project: str | None,
+    run: str | None,
+    conversation: str | None,
     as_json: bool,
     as_csv: bool,
     store: str | None,
@@ -68,11 +71,14 @@ def command(
 
     CALLS are those of an upstream; a response may need several. OUTPUT is without REASONING. EST.
     is the share of tokens that no provider has reported: they were counted here, or
-    assumed after a crash. A cost is unknown if the price of a model is not known.
+    assumed after a crash. A cost is unknown if the price of a model is not known. Runs are shown
+    with their project: their names belong to it.
     """
     if as_json and as_csv:
         raise BadSettings("--json and --csv exclude each other")
     fields, now = _read_fields(by), time.time()
+    if "run" in fields and "project" not in fields and not project:
+        fields = ("project", *fields)  # runs have names within their project
     start = read_since(since, now)
     query = UsageQuery(
         start=start,
@@ -80,6 +86,8 @@ def command(
         width=_width(now - start),
         group_by=(*fields, "basis"),
         projects=(project,) if project else (),
+        runs=(run,) if run else (),
+        conversations=(conversation,) if conversation else (),
     )
     rows, labels = with_store(store, config, lambda opened: _read(opened, query))
     groups = _groups(rows, fields)
@@ -97,7 +105,7 @@ async def _read(opened: Store, query: UsageQuery) -> tuple[list[UsageRow], dict[
 
 
 def _labelled(
-    groups: list[_Group], fields: tuple[_Field, ...], labels: dict[str, str]
+    groups: list[_Group], fields: tuple[UsageField, ...], labels: dict[str, str]
 ) -> list[_Group]:
     if "key" not in fields:
         return groups
@@ -108,7 +116,7 @@ def _labelled(
     ]
 
 
-def _read_fields(by: str) -> tuple[_Field, ...]:
+def _read_fields(by: str) -> tuple[UsageField, ...]:
     names = [name.strip() for name in by.split(",") if name.strip()]
     found = tuple(field for name in names for field in _FIELDS if field == name)
     if len(found) != len(names) or not found or len(set(found)) != len(found):
@@ -123,7 +131,7 @@ def _width(span: float) -> Literal[60, 3600, 86400]:
     return 3600 if span <= _HOURS else 86_400
 
 
-def _groups(rows: Sequence[UsageRow], fields: tuple[_Field, ...]) -> list[_Group]:
+def _groups(rows: Sequence[UsageRow], fields: tuple[UsageField, ...]) -> list[_Group]:
     """Return the sums by these fields, the most expensive first, then by tokens."""
     found: dict[tuple[str | None, ...], list[UsageRow]] = {}
     for row in rows:
@@ -132,7 +140,7 @@ def _groups(rows: Sequence[UsageRow], fields: tuple[_Field, ...]) -> list[_Group
     return sorted(groups, key=lambda one: (-one[1].cost, -one[1].used.total, str(one[0])))
 
 
-def _print_table(groups: list[_Group], fields: tuple[_Field, ...], query: UsageQuery) -> None:
+def _print_table(groups: list[_Group], fields: tuple[UsageField, ...], query: UsageQuery) -> None:
     begin = moment(query.start // query.width * query.width)
     if not groups:
         click.echo(
@@ -189,7 +197,9 @@ def _total(parts: list[Total]) -> Total:
     return total
 
 
-def _exact(names: tuple[str | None, ...], fields: tuple[_Field, ...], one: Total) -> dict[str, Any]:
+def _exact(
+    names: tuple[str | None, ...], fields: tuple[UsageField, ...], one: Total
+) -> dict[str, Any]:
     used, cost = one.used, one.known_cost
     return dict(zip(fields, names, strict=True)) | {
         "requests": one.calls,
@@ -205,7 +215,7 @@ def _exact(names: tuple[str | None, ...], fields: tuple[_Field, ...], one: Total
     }
 
 
-def _print_json(groups: list[_Group], fields: tuple[_Field, ...], query: UsageQuery) -> None:
+def _print_json(groups: list[_Group], fields: tuple[UsageField, ...], query: UsageQuery) -> None:
     found = {
         "since": query.start // query.width * query.width,
         "until": query.end,
@@ -214,7 +224,7 @@ def _print_json(groups: list[_Group], fields: tuple[_Field, ...], query: UsageQu
     click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
 
 
-def _print_csv(groups: list[_Group], fields: tuple[_Field, ...]) -> None:
+def _print_csv(groups: list[_Group], fields: tuple[UsageField, ...]) -> None:
     names = list(_exact(tuple(None for _ in fields), fields, Total(())))
     writer = csv.DictWriter(sys.stdout, names, lineterminator="\n")
     writer.writeheader()

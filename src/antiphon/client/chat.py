@@ -140,7 +140,7 @@ class ChatWire:
         self.is_done = False
         self._clock = clock
         self._exchange = ChatExchange(call.plan, profile or legacy_profile())
-        self.request: Final = self._exchange.body
+        self.request: Final = bytes(self._exchange.body)
         """The body to post."""
         report = [*self._exchange.degraded, *self._exchange.unenforced()]
         self._builder = _builder(call, report, mint, int(clock()))

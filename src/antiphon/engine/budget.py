@@ -68,14 +68,16 @@ class Budget:
             )
         with self._lock:
             before, owner = hold.size, hold._owner
-            if size > before and hold._is_released:
-                raise Overloaded("the request has already ended")
             used = self._used - before + size
             held = self._owners.get(owner, 0) - before + size
-            if size > before and held > _SHARE * (self.total - used):
-                raise Overloaded("the memory for requests is in use; try again in a moment")
+            if size > before:
+                if hold._is_released:
+                    raise Overloaded("the request has already ended")
+                if held > _SHARE * (self.total - used):
+                    raise Overloaded("the memory for requests is in use; try again in a moment")
             hold.size = size
-            hold._is_released = is_last or hold._is_released
+            if is_last:
+                hold._is_released = True
             self._used = used
             if held:
                 self._owners[owner] = held

@@ -53,6 +53,7 @@ from antiphon.engine.run.hosted import Hosted, HostedSetup
 from antiphon.engine.run.hosted_runs import CallNote
 from antiphon.engine.run.hosted_setup import HostedTools
 from antiphon.engine.run.no_model import NoModel
+from antiphon.engine.run.reader import OnDisconnect
 from antiphon.engine.run.relay_charge import RelayCharge, charged, wanted_for_files
 from antiphon.engine.run.repair import Repair
 from antiphon.engine.run.resume import Resume
@@ -77,6 +78,7 @@ from antiphon.protocol.program_calls import restore_callers
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Notes, Response, add_notes
 from antiphon.protocol.thread import Thread
+from antiphon.protocol.tool_list import types_of
 from antiphon.routing.affinity import accounts_in, prefix_key, session_key
 from antiphon.routing.candidates import Route
 from antiphon.routing.catalog import Catalog
@@ -160,6 +162,7 @@ class Engine:
         note_call: CallNote = lambda kind, ending, seconds, name: None,
         watcher: ChargeWatcher = NO_WATCHER,
         keeps_requests: bool = False,
+        on_disconnect: OnDisconnect = "cancel",
     ) -> None:
         self.store = store
         self.now = now
@@ -183,6 +186,7 @@ class Engine:
             prompts=prompts or {},
             reasoning_as=reasoning_as,
             context_limits=context_limits or ContextLimits(),
+            on_disconnect=on_disconnect,
         )
         self._carried = CarriedStates(store.native_states, self.pending_writes.defer, now)
         self._no_early_begin_until = 0
@@ -331,7 +335,7 @@ class Engine:
             self._assemble, admitted, context, route.capabilities, {}
         )
         plan = make_plan(request, assessment, items, route.first.model, is_large=size.is_large)
-        return (await route.first.backend.open(plan)).body()
+        return bytes((await route.first.backend.open(plan)).body())
 
     def follow(
         self, owner: str, response_id: str, after: int = -1
@@ -422,7 +426,9 @@ class Engine:
             principal=admitted.principal,
             route=route,
             session=_session_of(admitted, plan, whole),
-            policies=self._policies(admitted, checks, assessment, hosted, charges),
+            policies=self._policies(
+                admitted, checks, hosted, charges, may_pause=_may_pause(request, assessment, able)
+            ),
             charges=charges,
             plan=plan,
             context=whole,
@@ -434,6 +440,7 @@ class Engine:
             size=size,
             remember=self._memory(admitted, context, whole),
             carry=self._carry(admitted, keeper),
+            on_disconnect=admitted.setup.on_disconnect,
         )
 
     def _charges(self, admitted: _Admitted) -> TurnCharges:
@@ -491,7 +498,7 @@ class Engine:
     def _keeper_of_items(self, admitted: _Admitted) -> Sealer | None:
         """Return what seals the items of hosted tools; None if the request has none to keep."""
         kinds = admitted.setup.tools.registry.kinds
-        has_tools = any(tool.get("type") in kinds for tool in admitted.request.tools or ())
+        has_tools = not types_of(admitted.request.tools).isdisjoint(kinds)
         comes_back = admitted.returns_items and (
             admitted.is_stored or conversation_of(admitted.request) is not None
         )
@@ -596,9 +603,10 @@ class Engine:
         self,
         admitted: _Admitted,
         checks: Checks | None,
-        assessment: Assessment,
         hosted: HostedSetup | None,
         charges: TurnCharges,
+        *,
+        may_pause: bool,
     ) -> list[Policy]:
         """Return how the model is asked, the outermost policy first."""
         request = admitted.request
@@ -610,8 +618,7 @@ class Engine:
             found.append(Hosted(hosted, charges))
         if checks is not None:
             found.append(Repair(checks))
-        pauses = admitted.route.capabilities.pauses
-        return [*found, Resume()] if pauses or _may_pause(request, assessment) else found
+        return [*found, Resume()] if may_pause else found
 
     def _seal(self, admitted: _Admitted) -> Seal | None:
         wants = "reasoning.encrypted_content" in (admitted.request.include or ())
@@ -660,9 +667,9 @@ def _format_check(request: CreateResponse) -> FormatCheck | None:
     return None if not form or form["type"] == "text" else FormatCheck(form)
 
 
-def _may_pause(request: CreateResponse, assessment: Assessment) -> bool:
-    """Return whether the upstream runs tools itself: only then does a provider pause."""
-    return bool(assessment.toolbox.upstream) or "mcp_servers" in request.extra
+def _may_pause(request: CreateResponse, assessment: Assessment, able: Capabilities) -> bool:
+    """Return whether a provider may pause: by itself, or because it runs tools."""
+    return able.pauses or bool(assessment.toolbox.upstream) or "mcp_servers" in request.extra
 
 
 def _forget(_: Response) -> None:

@@ -14,6 +14,7 @@ from antiphon.engine.prepare.context_size import ContextLimits
 from antiphon.engine.prepare.input_files import InputFiles
 from antiphon.engine.prepare.prompts import PromptTemplate
 from antiphon.engine.run.hosted_setup import HostedTools
+from antiphon.engine.run.reader import OnDisconnect
 from antiphon.protocol.machines.builder import ReasoningAs
 from antiphon.routing.catalog import Catalog
 
@@ -29,3 +30,4 @@ class TurnSetup(msgspec.Struct, frozen=True, kw_only=True):
     prompts: Mapping[str, PromptTemplate]
     reasoning_as: ReasoningAs
     context_limits: ContextLimits
+    on_disconnect: OnDisconnect

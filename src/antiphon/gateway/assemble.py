@@ -22,6 +22,7 @@ from antiphon.engine.prepare.input_files import InputFiles, InputFileSettings
 from antiphon.engine.prepare.prompts import PromptTemplate
 from antiphon.engine.prepare.seal import open_sealer
 from antiphon.engine.run.hosted_runs import CallNote
+from antiphon.engine.run.reader import OnDisconnect
 from antiphon.engine.run.turn_charges import ChargeWatcher, HeldCharge, TurnCharges
 from antiphon.engine.setup import TurnSetup
 from antiphon.protocol.codec import Dialect
@@ -120,6 +121,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What every id made here carries after its kind: see `server.ids`."""
     rerun_background: bool = False
     """Whether a key whose background response failed by our fault runs it again."""
+    on_disconnect: OnDisconnect = "cancel"
+    """What becomes of a turn whose client leaves."""
     doors: DoorSettings = DoorSettings()
     files: FileLimits = FileLimits()
     ui: bool = False
@@ -185,6 +188,7 @@ async def make_app(
         note_call=metrics.note_call if telemetry is None else _both_calls(metrics, telemetry),
         watcher=_watcher(metrics, telemetry, webhooks.alerts),
         keeps_requests=settings.keep_upstream_requests,
+        on_disconnect=settings.on_disconnect,
     )
     index = index or FileIndex(store)
     index.pay_with(engine.pay_for_embeddings)
@@ -253,6 +257,7 @@ def use_parts(app: App, parts: Parts) -> None:
         prompts=settings.prompts,
         reasoning_as=settings.reasoning_as,
         context_limits=ContextLimits(limits.context_items, limits.context_bytes),
+        on_disconnect=settings.on_disconnect,
     )
     engine.budget.total = limits.memory_bytes or default_memory(settings.workers)
     app.webhooks.use(settings.webhooks)

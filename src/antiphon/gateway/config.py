@@ -21,6 +21,7 @@ import msgspec
 from antiphon.engine.keep.webhooks import EVENTS, EventType
 from antiphon.engine.prepare.input_files import InputFileSettings
 from antiphon.engine.prepare.prompts import PromptTemplate
+from antiphon.engine.run.reader import OnDisconnect
 from antiphon.gateway.errors import BadSettings
 from antiphon.gateway.log_lines import LogFormat
 from antiphon.protocol.codec import Dialect
@@ -162,6 +163,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     keep_upstream_requests: bool | None = None
     """Whether what upstreams are sent is stored; where no keys are required, if it is not set."""
     rerun_background: bool = False
+    on_disconnect: OnDisconnect = "cancel"
+    """What becomes of a turn whose client leaves: `finish` lets the model end its answer."""
     seal_keys_env: str = "ANTIPHON_SEAL_KEYS"
     """The name of the environment variable that holds the keys, never a key itself."""
     id_mark: Annotated[str, msgspec.Meta(pattern=MARK_PATTERN)] = DEFAULT_MARK

@@ -19,6 +19,7 @@ from antiphon.server.request_log import current_request_id
 __all__ = ["JsonLines", "LineWriter", "LogFormat", "TextLines", "formatter_for"]
 
 LogFormat = Literal["text", "json"]
+_encode: Final = json.JSONEncoder(ensure_ascii=False, default=str).encode
 _MAX_WAITING: Final = 10_000
 # Lines that come this close together are written at once.
 _GATHER_SECONDS: Final = 0.02
@@ -72,7 +73,7 @@ class JsonLines(logging.Formatter):
             line |= fields
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return _encode(line)
 
 
 def _dropped_record(count: int) -> logging.LogRecord:

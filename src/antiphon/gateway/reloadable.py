@@ -28,6 +28,7 @@ RELOADED: Final = frozenset(
         "auth",
         "allowed_origins",
         "rerun_background",
+        "on_disconnect",
         "log_level",
         "limits",
         "files",

@@ -30,7 +30,7 @@ from antiphon.server.api import health
 from antiphon.server.app import App
 from antiphon.server.memory import return_large_blocks
 
-__all__ = ["Overseer", "running", "serve"]
+__all__ = ["Overseer", "running", "serve", "settle_interpreter"]
 
 _SHARE_SECONDS: Final = 1.0
 _YOUNG_OBJECTS: Final = 20_000
@@ -59,7 +59,7 @@ async def running(
     """Answer on the socket and do the upkeep; on exit, end the turns and close the backends."""
     try:
         async with (
-            upkeep(app.engine, app.webhooks, lambda: app.limits),
+            upkeep(app.engine, app.webhooks, lambda: app.limits, app.cancel),
             app.index.running(),
             listening(app.handle, lambda: app.limits, sock, tls),
         ):
@@ -95,7 +95,7 @@ async def serve(
             _serving_metrics(app, metrics_sock),
             _showing_life(overseer),
         ):
-            _settle_interpreter()
+            settle_interpreter()
             async with reloading or nullcontext():
                 overseer.ready()
                 await stop.asked.wait()
@@ -131,7 +131,7 @@ class _StopSignals:
         self.asked.set()
 
 
-def _settle_interpreter() -> None:
+def settle_interpreter() -> None:
     """Make garbage collection rarer and the switch between threads faster.
 
     Turns leave hardly any cycles, and the search for them took a twentieth of the time of a

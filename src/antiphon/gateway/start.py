@@ -253,6 +253,7 @@ def _server_settings(
         board=board,
         id_mark=settings.id_mark,
         rerun_background=settings.rerun_background,
+        on_disconnect=settings.on_disconnect,
         ui=bool(settings.ui),
         keep_upstream_requests=settings.keeps_upstream_requests,
         prompts=settings.prompts,

@@ -59,10 +59,11 @@ def tool_terms(settings: Settings, endpoints: Mapping[str, Endpoint]) -> tuple[T
 def _mcp(settings: Settings, endpoints: Mapping[str, Endpoint]) -> ToolTerms:
     library = "installed" if has_library() else "not installed: pip install '.[mcp]'"
     allowed = ", ".join(settings.mcp.allow_urls) or "none"
+    servers = "1 server" if len(endpoints) == 1 else f"{len(endpoints)} servers"
     return ToolTerms(
         "mcp",
         settings.mcp.is_used and has_library(),
-        f"{len(endpoints)} servers, library {library}",
+        f"{servers}, library {library}",
         tuple(ServerTerms(one.label, _terms(one)) for one in endpoints.values()),
         (f"URLs that requests may name: {allowed}",),
     )

@@ -2,9 +2,10 @@
 
 Once a second: store the ends of turns that the store could not take before, take over turns that
 dead processes left unfinished, and cancel turns of this process whose cancellation another
-process was asked for. Once an hour: remove what is older than the retention, and files, uploads
-and containers that have expired. All the time: deliver webhooks, and return freed memory to the
-system. A store that cannot be reached is tried again.
+process was asked for. Once a minute: total the hours that have passed. Once an hour: remove what
+is older than the retention, and files, uploads and containers that have expired. All the time:
+deliver webhooks, and return freed memory to the system. A store that cannot be reached is tried
+again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from typing import Final
 
 from antiphon.engine.engine import Engine
 from antiphon.engine.keep.webhooks import Webhooks
-from antiphon.engine.run.turn import TurnCancelled
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.server.limits import ServerLimits
 from antiphon.server.memory import FreedMemory
@@ -30,6 +30,7 @@ __all__ = ["sweep", "upkeep"]
 
 Chore = Callable[[], Awaitable[object]]
 _LOOK_SECONDS: Final = 1.0
+_TOTAL_SECONDS: Final = 60.0
 _SWEEP_SECONDS: Final = 3600.0
 _MEMORY_SECONDS: Final = 5.0
 _DAY: Final = 86_400
@@ -37,18 +38,25 @@ _DAY: Final = 86_400
 _FILES_AT_ONCE: Final = 200
 _CHARGES_AT_ONCE: Final = 1000
 _LOGS_AT_ONCE: Final = 200
+_HOURS_AT_ONCE: Final = 48
 _log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
 async def upkeep(
-    engine: Engine, webhooks: Webhooks, limits_now: Callable[[], ServerLimits]
+    engine: Engine,
+    webhooks: Webhooks,
+    limits_now: Callable[[], ServerLimits],
+    cancel: Callable[[str, str], None],
 ) -> AsyncIterator[None]:
-    """Do the maintenance inside this context. On entry, turns of dead processes are taken over."""
+    """Do the maintenance inside this context. On entry, turns of dead processes are taken over.
+
+    `cancel` ends a response of an owner that runs in this process.
+    """
     chores: list[Chore] = [
         engine.pending_writes.settle,
         partial(_recover, engine),
-        partial(_cancel, engine),
+        partial(_cancel, engine.store, cancel),
     ]
     return_memory = partial(asyncio.to_thread, FreedMemory().give_back)
     for chore in chores:
@@ -56,6 +64,7 @@ async def upkeep(
     tasks = [
         *(asyncio.create_task(_again_and_again(chore, _LOOK_SECONDS)) for chore in chores),
         asyncio.create_task(_sweep_now_and_then(engine, limits_now)),
+        asyncio.create_task(_total_now_and_then(engine.store)),
         asyncio.create_task(webhooks.run()),
         asyncio.create_task(_again_and_again(return_memory, _MEMORY_SECONDS)),
     ]
@@ -77,10 +86,10 @@ async def _recover(engine: Engine) -> None:
         _log.warning("unfinished turns of processes that died, now taken over: %d", count)
 
 
-async def _cancel(engine: Engine) -> None:
+async def _cancel(store: Store, cancel: Callable[[str, str], None]) -> None:
     """Cancel turns of this process whose cancellation another process was asked for."""
-    for owner, response_id in await engine.store.asked_cancels():
-        engine.background.interrupt(owner, response_id, TurnCancelled("the response was cancelled"))
+    for owner, response_id in await store.asked_cancels():
+        cancel(owner, response_id)
 
 
 async def _sweep_now_and_then(engine: Engine, limits_now: Callable[[], ServerLimits]) -> None:
@@ -89,6 +98,15 @@ async def _sweep_now_and_then(engine: Engine, limits_now: Callable[[], ServerLim
 
     await _try(chore)
     await _again_and_again(chore, _SWEEP_SECONDS)
+
+
+async def _total_now_and_then(store: Store) -> None:
+    async def chore() -> None:
+        while await store.ledger.total(_HOURS_AT_ONCE) == _HOURS_AT_ONCE:
+            pass
+
+    await _try(chore)
+    await _again_and_again(chore, _TOTAL_SECONDS)
 
 
 async def sweep(store: Store, limits: ServerLimits, now: int) -> None:

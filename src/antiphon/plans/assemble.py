@@ -62,7 +62,7 @@ class Assembly:
             self._length += len(first.text)
             if self._length > self._room:
                 self._room = self._reserve(self._length)
-            return self._builder.feed(first)
+            return self._builder.feed_text(first)
         self._length += produced_length(batch)
         if self._length > self._room:
             self._room = self._reserve(self._length)

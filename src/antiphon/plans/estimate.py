@@ -18,6 +18,7 @@ from antiphon.plans.tool_schemas import SCHEMAS
 from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.items import Item, Part
 from antiphon.protocol.response import OutputDetails, Usage
+from antiphon.protocol.thread import Thread
 
 __all__ = [
     "ATTACHMENT_TOKENS",
@@ -125,7 +126,9 @@ def estimate_tools(tools: Iterable[Any]) -> int:
 
 def estimate_usage(plan: Plan, output: Sequence[Item]) -> Usage:
     """Return the estimated usage of a plan and what came of it."""
-    sent = estimate_tokens([plan.instructions or "", *plan.items]) + _estimate_toolbox(plan.toolbox)
+    size, attachments = _weigh(plan.items)
+    text = _tokens(size + text_bytes(plan.instructions or ""))
+    sent = text + attachments * ATTACHMENT_TOKENS + _estimate_toolbox(plan.toolbox)
     thought = sum(estimate_tokens(item) for item in output if item.get("type") == "reasoning")
     said = sum(estimate_tokens(item) for item in output if item.get("type") != "reasoning")
     return Usage(
@@ -134,6 +137,18 @@ def estimate_usage(plan: Plan, output: Sequence[Item]) -> Usage:
         output_tokens_details=OutputDetails(reasoning_tokens=thought),
         total_tokens=sent + said + thought,
     )
+
+
+def _weigh(items: Sequence[Item]) -> tuple[int, int]:
+    """Return the bytes of text in items, and how many attachments. A thread remembers them."""
+    if not isinstance(items, Thread):
+        found = contents_of(items)
+        return sum(map(text_bytes, found.texts)), len(found.images) + found.files
+    begin, size, attachments = items.recall(_weigh) or (0, 0, 0)
+    new, tail = _weigh(items[begin : items.lasting]), _weigh(items[items.lasting :])
+    size, attachments = size + new[0], attachments + new[1]
+    items.learn(_weigh, (items.lasting, size, attachments))
+    return size + tail[0], attachments + tail[1]
 
 
 class InputEstimate:
@@ -153,11 +168,11 @@ class InputEstimate:
         known = len(self._items)
         if list(plan.items[:known]) != self._items:
             self._items, self._size, self._attachments, known = [], 0, 0, 0
-        added = list(plan.items[known:])
-        found = contents_of(added)
+        added = plan.items[known:] if known else plan.items
+        size, attachments = _weigh(added)
         self._items += added
-        self._size += sum(map(text_bytes, found.texts))
-        self._attachments += len(found.images) + found.files
+        self._size += size
+        self._attachments += attachments
         text = _tokens(self._size + text_bytes(plan.instructions or ""))
         return text + self._attachments * ATTACHMENT_TOKENS + _estimate_toolbox(plan.toolbox)
 

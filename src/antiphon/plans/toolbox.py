@@ -13,7 +13,7 @@ in silence.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
@@ -191,9 +191,10 @@ class Toolbox:
     __hash__ = None  # type: ignore[assignment]  # offers hold JSON objects
 
     @property
-    def names(self) -> tuple[tuple[str, str | None, str, str], ...]:
-        """What each tool is, and its alias: all that `alias_of` depends on."""
-        return tuple((one.kind, one.namespace, one.name, one.alias) for one in self.offers)
+    def names(self) -> tuple[Hashable, ...]:
+        """What each tool and each hosted function is, and its alias: all that aliases depend on."""
+        offers = ((one.kind, one.namespace, one.name, one.alias) for one in self.offers)
+        return *offers, *self._by_function.items()
 
     def called(self, alias: str) -> Offer | None:
         """Return the tool that a model calls by this name.
@@ -339,11 +340,14 @@ def _is_mcp(tool: Tool) -> bool:
 def _carriers(items: Sequence[Item]) -> list[tuple[int, Item]]:
     if not isinstance(items, Thread):
         return [(index, item) for index, item in enumerate(items) if _carries(item)]
+    if _CARRIERS.isdisjoint(items.types):
+        return []  # as in most conversations
     begin, places = items.recall(_carriers) or (0, ())
     # All at once: one by one, thousands of them would be copied each time.
-    places += tuple(index for index in range(begin, len(items)) if _carries(items[index]))
-    items.learn(_carriers, (len(items), places))
-    return [(index, items[index]) for index in places]
+    places += tuple(index for index in range(begin, items.lasting) if _carries(items[index]))
+    items.learn(_carriers, (items.lasting, places))
+    tail = (index for index in range(items.lasting, len(items)) if _carries(items[index]))
+    return [(index, items[index]) for index in (*places, *tail)]
 
 
 def _carries(item: Item) -> bool:

@@ -1,12 +1,9 @@
-"""The JSON of a request body, decoded with suspicion.
+"""The JSON of a request body, of which only what is new is decoded.
 
-A body is refused when it is nested too deep, has too many values, names a field twice, holds
-a number that is no JSON number or not 64 bits, or half a surrogate pair. Each of these was
-sent to some server to make it stall, crash or disagree with the next one in line.
-
-Large bodies are decoded beside the event loop. That helps only if no single call of C code takes
-long, since it keeps the interpreter to itself until its end: so they are decoded in pieces, too
-many values are refused before they are made, and long strings are searched, not matched.
+A body is read with suspicion (`protocol.checked_json`): what was sent to some server to make it
+stall, crash or disagree with the next one in line is refused. An agent sends its tools and most of
+its context again with each request. These parts are found by their bytes, were checked when they
+were first read, and are put into the value of the rest, which is read as any other text.
 """
 
 from __future__ import annotations
@@ -14,82 +11,195 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any, Final
 
 import msgspec
 
+from antiphon.protocol.checked_json import (
+    MAX_DEPTH,
+    MAX_NODES,
+    check_count,
+    read_checked,
+    too_deep,
+    too_many,
+)
 from antiphon.protocol.errors import InvalidRequest
-from antiphon.protocol.pieces import PIECE, PieceDecoder, count_byte
+from antiphon.protocol.kept_inputs import (
+    PIECE_OF_ITEMS,
+    SHORTEST_BODY,
+    InputList,
+    Kept,
+    OwnInputs,
+    Piece,
+    wide_of,
+)
 from antiphon.protocol.tool_list import LONGEST, SHORTEST, KeptLists, ToolList
 
-__all__ = ["MAX_DEPTH", "MAX_ESCAPES", "MAX_NODES", "decode_body"]
+__all__ = ["decode_body"]
 
-MAX_DEPTH: Final = 64
-MAX_NODES: Final = 100_000
-MAX_ESCAPES: Final = 4 * 1024 * 1024
-"""Escapes in one text: they are what takes longest to decode."""
-_INT_LIMIT: Final = 2**63
 # How much of a long part is searched for first, and how often.
 _PROBE: Final = 64
 _PROBES: Final = 8
 
-_decode = msgspec.json.Decoder().decode
-_encode = msgspec.json.Encoder().encode
 _open_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-# Every string of a valid text, and whether a colon makes it a name. Each character can match in
-# one way only, so the time is linear. No possessive quantifiers: `re` in early releases of Python
-# 3.11 matches them wrongly over groups (https://github.com/python/cpython/issues/106052).
-_STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"\s*(:?)', re.DOTALL)
+_open_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 # A string that ends in the first half of a surrogate pair, and then the end of the text.
 _TAIL: Final = 64
 _HALF_AT_END: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u[dD][89abAB][0-9a-fA-F]{2}\"[\s\]}]*\Z")
-_COLON: Final = re.compile(rb"\s*:")
-# A name without escapes, up to its value; and what comes after a value.
-_NAME: Final = re.compile(rb'\s*("[^"\\]*")\s*:\s*')
-_NEXT: Final = re.compile(rb"\s*([,}])")
-_LONGEST_NAME: Final = 1024
-_BACKSLASH: Final = ord("\\")
 _TOOLS: Final = b'"tools"'
 _kept_lists: Final = KeptLists()
-# What has nothing inside and no range.
-_SIMPLE: Final = frozenset({str, bool, float, type(None)})
 
 
-def decode_body(data: bytes) -> object:
-    """Return the value of a JSON text. Raise InvalidRequest if it is malformed or a bomb."""
-    _check_count(data)
+def decode_body(data: bytes, inputs: OwnInputs | None = None) -> object:
+    """Return the value of a JSON text. Raise InvalidRequest if it is malformed or a bomb.
+
+    A long `input` that begins as one of `inputs` becomes an `InputList`, and is kept there.
+    """
     try:
-        if len(data) > PIECE:
-            return _Large(data).read()
-        value = _decode_with_kept_tools(data) if len(data) > SHORTEST else None
-        return _decode_short(data)[0] if value is None else value
+        if inputs is not None and len(data) >= SHORTEST_BODY:
+            return _read_long(data, inputs)
+        check_count(data)
+        return _read_body(data)[0]
     except RecursionError:
-        raise _too_deep() from None
+        raise too_deep() from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = _why_malformed(data, error)
         raise InvalidRequest(f"the body is not valid {reason}", code="invalid_json") from None
 
 
-def _decode_short(data: bytes, depth: int = MAX_DEPTH) -> tuple[Any, int]:
-    """Return the value of a text that is not long, and how many values are in it."""
-    value = _decode(data)
-    names, nodes = _count_names(value, depth)
-    if not _is_as_written(value, data) and names != _count_written_names(data):
-        raise _named_twice()
-    return value, nodes
+def _read_body(data: bytes) -> tuple[Any, int]:
+    """Return the value of a body, and how many are in it. Raise as `read_checked`."""
+    found = _decode_with_kept_tools(data) if len(data) > SHORTEST else None
+    return read_checked(data) if found is None else found
 
 
-def _is_as_written(value: object, data: bytes) -> bool:
-    """Return whether a text is written back as it came, but for blanks: it names nothing twice."""
-    written = _encode(value)
-    return written == data or (
-        len(written) < len(data) and written == msgspec.json.format(data, indent=-1)
-    )
+def _read_long(data: bytes, inputs: OwnInputs) -> Any:  # any JSON value
+    """Return the value of a body whose input may begin as one that is kept.
+
+    Raise as `read_checked`.
+    """
+    rest, start, known = _without_known_items(data, inputs)
+    check_count(rest)
+    found = _read_with_input(rest, start, known)
+    if found is None:
+        if known.pieces:
+            check_count(data)
+        return _read_body(data)[0]
+    value, kept = found
+    inputs.put(kept, known)
+    return value
 
 
-def _decode_with_kept_tools(data: bytes) -> dict[str, Any] | None:
+def _read_with_input(data: bytes, start: int, known: Kept) -> tuple[dict[str, Any], Kept] | None:
+    """Return the value of a body behind the `known` items of its input, and what is to be kept.
+
+    The input begins at `start`, if that is known. None if the body has no long input, or is
+    malformed: then it must be decoded as a whole.
+    """
+    try:
+        text = bytes(_open_object(data).get("input", b""))
+        if start < 0 and text.startswith(b"[") and len(text) > PIECE_OF_ITEMS:
+            start = _find_long(text, data)
+        if start < 0 or not data.startswith(text, start):
+            return None
+        cut = list(_cut(text))
+        if not (cut or known.pieces):
+            return None
+        value, nodes = _read_body(_with_null(data, start, len(text)))
+        items = _Items(known.nodes + nodes)
+        kept = _read_pieces(cut, known, items)
+        tail, _ = items.read(text[1 + kept.size - known.size : -1])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    # Not null: the same text stands elsewhere too. An empty tail: a comma stands before the end.
+    if value["input"] is not None or not items.are_objects or not tail:
+        return None
+    if items.nodes > MAX_NODES:
+        raise too_many()
+    value["input"] = InputList(kept.thread.with_tail(tail))
+    return value, kept
+
+
+def _read_pieces(cut: list[tuple[bytes, int]], known: Kept, items: _Items) -> Kept:
+    """Return the known items with those of further pieces."""
+    pieces: list[Piece] = []
+    found: list[Any] = []
+    for text, count in cut:
+        values, nodes = items.read(text.rstrip(b", "))
+        pieces.append(Piece(text, count, nodes, wide_of(text)))
+        found += values
+    return known.grow(pieces, found)
+
+
+def _without_known_items(data: bytes, inputs: OwnInputs) -> tuple[bytes, int, Kept]:
+    """Return a body without the first items of its input, if they are known, and these items.
+
+    In between is where the input begins, -1 if nothing of it is known.
+    """
+    found = inputs.find(data)
+    if found is None or not _is_own("input", data, found[0] - 1):
+        return data, -1, Kept()
+    start, known = found
+    view = memoryview(data)
+    return b"".join((view[:start], view[start + known.size :])), start - 1, known
+
+
+def _is_own(name: str, data: bytes, start: int) -> bool:
+    """Return whether the value at this place is the body's own of this name.
+
+    Then what stands before it is an object that could end there.
+    """
+    try:
+        before = _open_object(data[:start] + b"null}")
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return next(reversed(before), None) == name
+
+
+class _Items:
+    """Reads items of an input, some at a time, and counts what is in them."""
+
+    def __init__(self, nodes: int) -> None:
+        self.nodes = nodes
+        self.are_objects = True
+
+    def read(self, text: bytes) -> tuple[list[Any], int]:
+        """Return the items with commas between them, and how many values they are.
+
+        Raise as `read_checked`.
+        """
+        values, nodes = read_checked(b"[%b]" % text, MAX_DEPTH - 1)
+        self.nodes += nodes - 1
+        self.are_objects = self.are_objects and all(type(value) is dict for value in values)
+        return values, nodes - 1
+
+
+def _cut(text: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yield the pieces of a list of items, each with a comma behind it, and their numbers of items.
+
+    The last item is in none. Nor is what comes after a piece that was not written by an encoder.
+    """
+    raws = _open_list(text)
+    if not raws:
+        return
+    after = 1 + len(memoryview(raws[0]))
+    comma = b", " if text.startswith(b", ", after) else b","
+    begin, size, place = 0, 0, 1
+    for end, raw in enumerate(raws[:-1], 1):
+        size += len(memoryview(raw))
+        if size < PIECE_OF_ITEMS:
+            continue
+        piece = comma.join([*raws[begin:end], b""])
+        if not text.startswith(piece, place):
+            return
+        yield piece, end - begin
+        begin, size, place = end, 0, place + len(piece)
+
+
+def _decode_with_kept_tools(data: bytes) -> tuple[dict[str, Any], int] | None:
     """Return the value of a body whose list of tools is kept apart, by its text.
+
+    Return also how many values are in it.
 
     None if it has no such list, or is malformed: then it must be decoded as a whole.
     """
@@ -104,7 +214,7 @@ def _decode_with_kept_tools(data: bytes) -> dict[str, Any] | None:
         if not SHORTEST <= len(tools) <= LONGEST or not tools.startswith(b"["):
             return None
         start = _find_long(tools, data)
-        value, nodes = _decode_short(data[:start] + b"null" + data[start + len(tools) :])
+        value, nodes = read_checked(_with_null(data, start, len(tools)))
         if value["tools"] is not None:  # the same text stands elsewhere too
             return None
         kept = _kept_lists.read(tools, _read_tools)
@@ -113,31 +223,31 @@ def _decode_with_kept_tools(data: bytes) -> dict[str, Any] | None:
     return _with_tools(value, nodes, kept)
 
 
-def _decode_around(data: bytes, start: int) -> dict[str, Any] | None:
+def _decode_around(data: bytes, start: int) -> tuple[dict[str, Any], int] | None:
     """Return the value of a body whose list of tools begins at `start` and was read before.
 
-    None if no such list is kept, or if this one may belong to another field. It belongs to the
-    body if the rest names `tools` once, has such a field, and is encoded to the same bytes: then
-    the name is not written in another way elsewhere, and no field is named twice.
+    None if no such list is kept, or if it is not the body's own.
     """
     found = _kept_lists.find(data, start)
-    if found is None:
+    if found is None or not _is_own("tools", data, start):
         return None
     text, kept = found
-    rest = data[:start] + b"null" + data[start + len(text) :]
-    value = _decode(rest)
-    if not isinstance(value, dict) or value.get("tools", kept) is not None:
-        return None
-    if rest.count(_TOOLS) != 1 or _encode(value) != rest:
-        return None
-    return _with_tools(value, _count_names(value)[1], kept)
+    value, nodes = read_checked(_with_null(data, start, len(text)))
+    return _with_tools(value, nodes, kept)
 
 
-def _with_tools(value: dict[str, Any], nodes: int, tools: ToolList) -> dict[str, Any]:
-    if nodes + tools.nodes > MAX_NODES:
-        raise _too_many()
+def _with_null(data: bytes, start: int, length: int) -> bytes:
+    """Return a body with null instead of a part of it, put together in one step."""
+    view = memoryview(data)
+    return b"".join((view[:start], b"null", view[start + length :]))
+
+
+def _with_tools(value: dict[str, Any], nodes: int, tools: ToolList) -> tuple[dict[str, Any], int]:
+    nodes += tools.nodes
+    if nodes > MAX_NODES:
+        raise too_many()
     value["tools"] = tools
-    return value
+    return value, nodes
 
 
 def _find_long(part: bytes, data: bytes) -> int:
@@ -155,7 +265,7 @@ def _find_long(part: bytes, data: bytes) -> int:
 
 def _read_tools(data: bytes) -> ToolList:
     """Decode a list of tools."""
-    return ToolList(*_decode_short(data, MAX_DEPTH - 1))
+    return ToolList(*read_checked(data, MAX_DEPTH - 1))
 
 
 def _why_malformed(data: bytes, error: Exception) -> str:
@@ -173,163 +283,3 @@ def _why_malformed(data: bytes, error: Exception) -> str:
         # msgspec looks for the other half beyond the end, and calls the text truncated.
         return "JSON: the last string ends in half a surrogate pair, such as half an emoji"
     return f"JSON: {error}"
-
-
-class _Large(PieceDecoder):
-    """Decodes a long text in pieces, and counts what is in it."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._names = 0
-        self._nodes = 0
-        self._is_as_written = True
-
-    def read(self) -> object:
-        """Return the value. Raise as `decode_body`, or what msgspec raises."""
-        value = self.decode(self._data, MAX_DEPTH)
-        if not self._is_as_written and self._names != _count_written_names(self._data):
-            raise _named_twice()
-        return value
-
-    def _short(self, data: bytes, depth: int) -> object:
-        value = _decode(data)
-        names, nodes = _count_names(value, depth)
-        self._names += names
-        self._add_nodes(nodes)
-        self._is_as_written = self._is_as_written and _is_as_written(value, data)
-        return value
-
-    def _short_list(self, data: bytes, depth: int) -> list[object]:
-        self._nodes -= 1
-        return super()._short_list(data, depth)
-
-    def _note_object(self, raw: memoryview, fields: dict[str, msgspec.Raw]) -> None:
-        super()._note_object(raw, fields)
-        self._names += len(fields)
-        # With braces, commas and colons this is shorter than a text that names a field twice.
-        pairs = ((_encode(name), memoryview(value)) for name, value in fields.items())
-        written = sum(len(name) + len(value) + 2 for name, value in pairs) + 1
-        self._is_as_written = self._is_as_written and (
-            written == len(raw) or _has_fields_once(raw, fields)
-        )
-
-    def _note_container(self) -> None:
-        self._add_nodes(1)
-
-    def _note_text(self, raw: memoryview) -> None:
-        self._add_nodes(1)
-        if len(raw) > MAX_ESCAPES and count_byte(raw, b"\\") > MAX_ESCAPES:
-            raise InvalidRequest(
-                f"a text holds more than {MAX_ESCAPES} escapes", code="too_many_values"
-            )
-
-    def _add_nodes(self, count: int) -> None:
-        self._nodes += count
-        if self._nodes > MAX_NODES:
-            raise _too_many()
-
-
-def _has_fields_once(raw: memoryview, fields: dict[str, msgspec.Raw]) -> bool:
-    """Return whether a long object has these fields, each once; False also if that is unclear."""
-    place, mark = 1, ","
-    for name, value in fields.items():
-        found = _NAME.match(raw, place, place + _LONGEST_NAME)
-        if found is None or found[1] != _encode(name):
-            return False
-        text = memoryview(value)
-        place = found.end() + len(text)
-        after = _NEXT.match(raw, place, place + _LONGEST_NAME)
-        if after is None or not _is_same(raw[found.end() : place], text):
-            return False
-        place, mark = after.end(), after[1].decode()
-    return mark == "}" and place == len(raw)
-
-
-def _is_same(one: memoryview, two: memoryview) -> bool:
-    """Compare long texts of the same length, in pieces."""
-    return all(
-        bytes(one[start : start + PIECE]) == bytes(two[start : start + PIECE])
-        for start in range(0, len(two), PIECE)
-    )
-
-
-def _check_count(data: bytes) -> None:
-    """Refuse too many values unread: ten million empty lists take seconds and a gigabyte."""
-    if len(data) < MAX_NODES:
-        return
-    if (
-        count_byte(data, b",") < MAX_NODES
-        and count_byte(data, b"[") + count_byte(data, b"{") < MAX_NODES
-    ):
-        return
-    commas = containers = end = 0
-    for start, stop in chain(_strings(data), [(len(data), len(data))]):
-        commas += data.count(b",", end, start)
-        containers += data.count(b"[", end, start) + data.count(b"{", end, start)
-        end = stop
-        if commas >= MAX_NODES or containers > MAX_NODES:
-            raise _too_many()
-
-
-def _count_written_names(data: bytes) -> int:
-    """Return how many names stand in a valid JSON text, each as often as it is written."""
-    if len(data) < PIECE:
-        return _STRINGS.findall(data).count(b":")
-    return sum(1 for _, end in _strings(data) if _COLON.match(data, end))
-
-
-def _strings(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each string of a JSON text begins and ends; stop where one does not end."""
-    start = data.find(b'"')
-    while start >= 0:
-        end = data.find(b'"', start + 1)
-        while end >= 0 and _is_escaped(data, end):
-            end = data.find(b'"', end + 1)
-        if end < 0:
-            return
-        yield start, end + 1
-        start = data.find(b'"', end + 1)
-
-
-def _is_escaped(data: bytes, index: int) -> bool:
-    first = index
-    while data[first - 1] == _BACKSLASH:
-        first -= 1
-    return (index - first) % 2 == 1
-
-
-def _count_names(value: object, depth: int = MAX_DEPTH) -> tuple[int, int]:
-    """Return how many fields all objects have together, and values; check depth and numbers."""
-    names = nodes = 0
-    level: list[object] = [value]
-    for _ in range(depth):
-        nodes += len(level)
-        if nodes > MAX_NODES:
-            raise _too_many()
-        below: list[object] = []
-        for node in level:
-            if type(node) in _SIMPLE:
-                continue
-            if isinstance(node, dict):
-                names += len(node)
-                below.extend(node.values())
-            elif isinstance(node, list):
-                below.extend(node)
-            elif isinstance(node, int) and not -_INT_LIMIT <= node < _INT_LIMIT:
-                raise InvalidRequest("a number does not fit into 64 bits", code="invalid_value")
-        if not below:
-            return names, nodes
-        level = below
-    raise _too_deep()
-
-
-def _named_twice() -> InvalidRequest:
-    return InvalidRequest("the body names a field twice", code="duplicate_field")
-
-
-def _too_deep() -> InvalidRequest:
-    return InvalidRequest(f"the body is nested deeper than {MAX_DEPTH} levels", code="too_deep")
-
-
-def _too_many() -> InvalidRequest:
-    return InvalidRequest(f"the body holds more than {MAX_NODES} values", code="too_many_values")

@@ -58,6 +58,7 @@ from antiphon.protocol.response import (
     with_total,
 )
 from antiphon.protocol.sse import read_data
+from antiphon.protocol.tool_list import WrittenTools
 
 __all__ = [
     "DONE",
@@ -75,6 +76,7 @@ __all__ = [
     "encode_sse",
     "read_event",
     "response_object",
+    "with_written_tools",
 ]
 
 Dialect = Literal["openai", "open-responses"]
@@ -153,7 +155,8 @@ def _encode_other(event: Event, dialect: Dialect) -> bytes:
         and event.extra is msgspec.UNSET
         and _is_plain(event.response)
     ):
-        return _encode(event)
+        response = with_written_tools(event.response)
+        return _encode(msgspec.structs.replace(event, response=response))
     return _encode(_event_object(event, dialect))
 
 
@@ -173,9 +176,9 @@ def encode_all_sse(events: Sequence[Event], dialect: Dialect = "openai") -> byte
 
     Most of a stream is the same event again and again, and is written in one go.
     """
-    if len(events) == 1:
-        return encode_sse(events[0], dialect)
     head = _AS_THEY_ARE[dialect].get(type(events[0])) if events else None
+    if len(events) == 1 and head is not None and events[0].extra is msgspec.UNSET:  # type: ignore[union-attr] # known ones
+        return b"%b%b\n\n" % (head, _encode(events[0]))
     if head is None or not _are_alike(events):
         return b"".join([encode_sse(event, dialect) for event in events])
     # JSON has no line ends of its own, so each one here is that between two events.
@@ -197,8 +200,15 @@ def encode_item(item: Item) -> bytes:
 def encode_response(response: Response, dialect: Dialect = "openai") -> bytes:
     """Return the response as JSON."""
     if dialect == "openai" and _is_plain(response):
-        return _encode(response)
+        return _encode(with_written_tools(response))
     return _encode(response_object(response, dialect))
+
+
+def with_written_tools(response: Response) -> Response:
+    """Return the response to encode: with the JSON of its tools, if that was written before."""
+    if type(response.tools) is not WrittenTools:
+        return response
+    return msgspec.structs.replace(response, tools=response.tools.json)
 
 
 def _is_plain(response: Response) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from antiphon.protocol.request import CreateResponse
 from antiphon.protocol.response import Notes, Reasoning, Response
-from antiphon.protocol.tool_list import ToolList
+from antiphon.protocol.tool_list import ToolList, WrittenTools
 from antiphon.protocol.tool_secrets import without_secrets
 from antiphon.protocol.tools import Tool
 
@@ -89,7 +89,7 @@ def _text(request: CreateResponse) -> dict[str, Any]:
 
 def _echo_tools(tools: list[Tool]) -> list[Tool]:
     if isinstance(tools, ToolList):
-        return tools.derived.get(_echo_tools, lambda: [_echo_tool(tool) for tool in tools])
+        return tools.derived.get(_echo_tools, lambda: WrittenTools(map(_echo_tool, tools)))
     return [_echo_tool(tool) for tool in tools]
 
 

@@ -14,7 +14,7 @@ An item is never changed: what is shown is a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -22,6 +22,7 @@ import msgspec
 from antiphon.protocol.events import Event, LifecycleEvent, OutputItemAdded, OutputItemDone
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.response import Response
+from antiphon.protocol.tool_list import types_of
 from antiphon.protocol.tools import Tool
 
 __all__ = ["ACCEPTED", "Hidden", "hidden_in_stream"]
@@ -89,12 +90,10 @@ class Hidden:
         return event
 
 
-def hidden_in_stream(
-    tools: Iterable[Tool] | None, include: Collection[str] | None
-) -> Hidden | None:
+def hidden_in_stream(tools: list[Tool] | None, include: Collection[str] | None) -> Hidden | None:
     """Return what hides in a stream, None if no tool of the response has anything to hide.
 
     Most streams have no such tool, and a token then costs nothing more.
     """
-    found = any(str(tool.get("type", "")).startswith(_KINDS) for tool in tools or ())
+    found = any(kind.startswith(_KINDS) for kind in types_of(tools))
     return Hidden(include or ()) if found else None

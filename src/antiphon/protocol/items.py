@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -22,8 +23,10 @@ __all__ = [
     "Part",
     "as_given",
     "check_item",
+    "check_items",
     "item_prefix",
     "item_type",
+    "item_types",
     "last_user_text",
     "shape_error",
     "text_length",
@@ -44,17 +47,10 @@ _MAX_FILE: Final = 32 * 1024 * 1024
 _ADDRESSES: Final = ("image_url", "file_url", "video_url")
 _BEGINNING: Final = 64  # characters of an address, which may be a long data URL
 # Where an item or a part that a model has produced may have a long text.
-_LONG_FIELDS: Final = (
-    "text",
-    "refusal",
-    "arguments",
-    "input",
-    "result",
-    "code",
-    "output",
-    "logs",
+_LONG_FIELDS: Final = frozenset(
+    {"text", "refusal", "arguments", "input", "result", "code", "output", "logs"}
 )
-_LONG_LISTS: Final = ("content", "summary", "outputs", "results")
+_LONG_LISTS: Final = frozenset({"content", "summary", "outputs", "results"})
 
 _Text = Annotated[str, msgspec.Meta(max_length=_MAX_TEXT)]
 _ImageUrl = Annotated[str, msgspec.Meta(max_length=_MAX_IMAGE)]
@@ -213,6 +209,65 @@ _ITEM_SHAPES: Final[dict[str, type[msgspec.Struct]]] = {
     "item_reference": _Reference,
 }
 
+# What an agent's history consists of, checked in one step: whatever is or has anything else is
+# looked at one by one.
+_AT_ONCE: Final = 32
+# So many types are read in one call of C code, which takes some tens of microseconds.
+_TOGETHER: Final = 1024
+_TEXT: Final = frozenset({str})
+
+
+class _QuickText(msgspec.Struct, forbid_unknown_fields=True, tag_field="type"):
+    text: _Text
+    annotations: Any = None  # Any: what a part has there is not looked at
+    logprobs: Any = None
+
+
+class _QuickInputText(_QuickText, tag="input_text"):
+    pass
+
+
+class _QuickOutputText(_QuickText, tag="output_text"):
+    pass
+
+
+class _QuickSummary(_QuickText, tag="summary_text"):
+    pass
+
+
+class _QuickReasoning(_QuickText, tag="reasoning_text"):
+    pass
+
+
+_QuickParts = list[_QuickInputText | _QuickOutputText | _QuickSummary | _QuickReasoning]
+
+
+class _QuickMessage(_WithStatus, tag_field="type", tag="message"):
+    role: Literal["user", "assistant", "system", "developer"]
+    content: _Text | _QuickParts
+    phase: Literal["commentary", "final_answer"] | None = None
+    id: str | None = None
+
+
+class _QuickCall(_FunctionCall, tag_field="type", tag="function_call"):
+    id: str | None = None
+
+
+class _QuickOutput(_WithStatus, tag_field="type", tag="function_call_output"):
+    call_id: _CallId
+    output: _Text | _QuickParts
+    id: str | None = None
+
+
+class _QuickThought(msgspec.Struct, tag_field="type", tag="reasoning"):
+    summary: _QuickParts | None = None
+    content: _QuickParts | None = None
+    encrypted_content: str | None = None
+    id: str | None = None
+
+
+_QUICK_ITEMS: Final = list[_QuickMessage | _QuickCall | _QuickOutput | _QuickThought]
+
 _PARTS_OF: Final = {
     "message": ("content",),
     "function_call_output": ("output",),
@@ -260,6 +315,15 @@ def item_type(item: Item) -> str:
     return "message" if "role" in item else "item_reference"
 
 
+def item_types(items: Sequence[Item]) -> list[str]:
+    """Return the type of each item. Thousands of items take few steps of Python."""
+    if len(items) > _TOGETHER:
+        starts = range(0, len(items), _TOGETHER)
+        return [kind for start in starts for kind in item_types(items[start : start + _TOGETHER])]
+    given: list[Any] = [*map(dict.get, items, repeat("type"))]  # Any: one may be no text
+    return given if _TEXT.issuperset(map(type, given)) else [*map(item_type, items)]
+
+
 def item_prefix(kind: str) -> str:
     """Return what the ids of such items begin with."""
     return _PREFIXES.get(kind, "item")
@@ -267,6 +331,9 @@ def item_prefix(kind: str) -> str:
 
 def with_id(item: Item, mint: Callable[[str], str]) -> Item:
     """Return the item as it will be remembered: with a type and an id, never the same dict."""
+    kind, item_id = item.get("type"), item.get("id")
+    if kind and item_id and kind != "local_shell_call_output":
+        return item.copy()
     kind = item_type(item)
     if kind == "local_shell_call_output" and item.get("id") and not item.get("call_id"):
         # Its id is that of the call, and no two items may have one id.
@@ -279,6 +346,21 @@ def as_given(item: Item) -> Item:
     """Return the item as its caller sent it, if it was changed for the model."""
     found = item.get(ORIGINAL)
     return found if isinstance(found, dict) else item
+
+
+def check_items(items: Sequence[object], param: str, begin: int = 0) -> None:
+    """Raise InvalidRequest for the first item that is of a type we know but not of its shape.
+
+    Most are of few shapes, and then some of them are checked at once. Those before `begin` were
+    checked before.
+    """
+    for start in range(begin, len(items), _AT_ONCE):
+        some = items[start : start + _AT_ONCE]
+        try:
+            msgspec.convert(some, _QUICK_ITEMS)
+        except msgspec.ValidationError:
+            for index, item in enumerate(some, start):
+                check_item(item, f"{param}[{index}]")
 
 
 def check_item(item: object, param: str) -> None:
@@ -372,8 +454,16 @@ def text_of(content: object) -> str:
 
 def text_length(item: Item) -> int:
     """Return how many characters the long texts of an item have, about."""
-    lists = [item.get(name) for name in _LONG_LISTS]
-    parts = [part for some in lists if isinstance(some, list) for part in some]
-    holders = [item, *(part for part in parts if isinstance(part, dict))]
-    texts = (holder.get(name) for holder in holders for name in _LONG_FIELDS)
-    return sum(len(text) for text in texts if isinstance(text, str))
+    length = _own_length(item)
+    for name in _LONG_LISTS.intersection(item):
+        if isinstance(parts := item[name], list):
+            length += sum([_own_length(part) for part in parts if isinstance(part, dict)])
+    return length
+
+
+def _own_length(holder: dict[str, Any]) -> int:
+    length = 0
+    for name in _LONG_FIELDS.intersection(holder):
+        if isinstance(value := holder[name], str):
+            length += len(value)
+    return length

@@ -84,12 +84,17 @@ class ProjectObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyExtras(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a key has beyond OpenAI's. In an answer, `previous_until` is the end of the overlap."""
+    """What a key has beyond OpenAI's. In an answer, `previous_until` is the end of the overlap.
+
+    Budgets of runs are decimal numbers of dollars as texts; null removes them.
+    """
 
     role: Literal["user", "viewer"] | msgspec.UnsetType = msgspec.UNSET
     models: list[Name] | msgspec.UnsetType | None = msgspec.UNSET
     never_store: bool | msgspec.UnsetType = msgspec.UNSET
     name: Name | msgspec.UnsetType = msgspec.UNSET
+    run_budget_usd: str | msgspec.UnsetType | None = msgspec.UNSET
+    max_run_budget_usd: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class CreateServiceAccount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

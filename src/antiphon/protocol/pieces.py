@@ -9,13 +9,21 @@ those that `msgspec` makes in one call.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-__all__ = ["PIECE", "PieceDecoder", "count_byte", "encode_long", "text_size"]
+__all__ = [
+    "PIECE",
+    "PieceDecoder",
+    "count_byte",
+    "encode_each",
+    "encode_long",
+    "encode_texts",
+    "text_size",
+]
 
 PIECE: Final = 256 * 1024
 """What is shorter is decoded or encoded in one call, which takes about half a millisecond."""
@@ -25,6 +33,7 @@ _decode_text = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
 _open_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _open_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_CONTAINERS: Final = (dict, list)
 _BLANK: Final = b" \t\r\n"
 _QUOTE: Final = ord('"')
 # Where a string may be cut: before an escape that is not the second half of a surrogate pair, or
@@ -34,6 +43,9 @@ _CUT: Final = re.compile(
 )
 # Only text without such a place, like a long row of backslashes, is searched so far.
 _CUT_WITHIN: Final = 4096
+# So many objects are looked at together.
+_AT_ONCE: Final = 64
+_TEXT: Final = frozenset({str})
 
 
 class PieceDecoder:
@@ -123,7 +135,7 @@ def text_size(value: object) -> int:
     """Return how many characters the strings of a value of JSON have together, without names."""
     if isinstance(value, str):
         return len(value)
-    if not isinstance(value, dict | list):
+    if not isinstance(value, _CONTAINERS):
         return 0
     size = 0
     for inner in value.values() if isinstance(value, dict) else value:
@@ -137,6 +149,30 @@ def encode_long(value: object) -> bytes:
         return _encode(value)
     # Joined without holding the interpreter: that is what `join` does with long bytes.
     return b"".join(_value_pieces(value))
+
+
+def encode_each(objects: Sequence[dict[str, Any]]) -> list[bytes]:
+    """Return what `encode_long` makes of each object. Those of short texts take few steps."""
+    encoded: list[bytes] = []
+    for start in range(0, len(objects), _AT_ONCE):
+        some = objects[start : start + _AT_ONCE]
+        encoded += map(_encode if _are_short(some) else encode_long, some)
+    return encoded
+
+
+def encode_texts(texts: Sequence[str]) -> list[bytes]:
+    """Return what `encode_long` makes of each text."""
+    encoded: list[bytes] = []
+    for start in range(0, len(texts), _AT_ONCE):
+        some = texts[start : start + _AT_ONCE]
+        encoded += map(_encode if sum(map(len, some)) <= PIECE else encode_long, some)
+    return encoded
+
+
+def _are_short(objects: Sequence[dict[str, Any]]) -> bool:
+    """Return whether the objects hold text alone, and all of them together not much."""
+    values = [*chain.from_iterable(map(dict.values, objects))]
+    return _TEXT.issuperset(map(type, values)) and sum(map(len, values)) <= PIECE
 
 
 def _value_pieces(value: object) -> Iterator[bytes]:
@@ -165,8 +201,7 @@ def _value_pieces(value: object) -> Iterator[bytes]:
 
 def count_byte(data: bytes | memoryview, byte: bytes) -> int:
     """Return how often a byte is in the data; long data is counted in pieces."""
-    if len(data) <= PIECE:
-        return bytes(data).count(byte)
-    view = memoryview(data)
-    pieces = (bytes(view[start : start + PIECE]) for start in range(0, len(view), PIECE))
-    return sum(piece.count(byte) for piece in pieces)
+    starts = range(0, len(data), PIECE)
+    if isinstance(data, bytes):
+        return sum([data.count(byte, start, start + PIECE) for start in starts])
+    return sum([bytes(data[start : start + PIECE]).count(byte) for start in starts])

@@ -8,14 +8,17 @@ client in use takes them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from antiphon.protocol.errors import ContextTooLarge, InvalidRequest, invalid
-from antiphon.protocol.items import Item, check_item, item_type, shape_error
+from antiphon.protocol.items import Item, check_items, item_type, shape_error
+from antiphon.protocol.kept_inputs import InputList
 from antiphon.protocol.pieces import encode_long
 from antiphon.protocol.schema import check_schema
+from antiphon.protocol.thread import Thread
 from antiphon.protocol.tool_list import ToolList
 from antiphon.protocol.tools import Tool, check_shape, read_choice
 
@@ -115,11 +118,13 @@ class CreateResponse(msgspec.Struct, kw_only=True):
     """Fields we do not know, those of inner objects under their path: `reasoning.mode`."""
 
     @property
-    def items(self) -> list[Item]:
-        """The input as items; a string is a user message."""
+    def items(self) -> Sequence[Item]:
+        """The input as items; a string is a user message. Those of a long input are a thread."""
         given = self.input
         if not given:
             return []
+        if isinstance(given, InputList):
+            return given.thread
         if isinstance(given, list):
             return given
         content = [{"type": "input_text", "text": given}]
@@ -167,10 +172,8 @@ def read_request(body: object, size: int = 0) -> CreateResponse:
         raise InvalidRequest("the body must be a JSON object", code="invalid_type")
     unknown = {} if _FIELDS.issuperset(body) else _unknown(body)
     known = {key: body[key] for key in body if key not in unknown} if unknown else body
-    tools = body.get("tools")
-    kept = tools if isinstance(tools, ToolList) else None
-    if kept is not None and kept.is_checked:
-        known = {**known, "tools": None}
+    if before := _read_before(body):
+        known = {**known, **before}
     try:
         request = msgspec.convert(known, CreateResponse)
     except msgspec.ValidationError as error:
@@ -178,18 +181,37 @@ def read_request(body: object, size: int = 0) -> CreateResponse:
     request.extra = unknown
     if not _NESTED.keys().isdisjoint(body):
         request.extra |= _unknown_inside(body)
-    if isinstance(request.input, list):
-        _check_items(request.input)
-    for index, tool in enumerate(request.tools or ()):
-        _check_tool(tool, f"tools[{index}]")
-    if kept is not None:
-        kept.is_checked = True
-        request.tools = kept
+    _take_input(request, body.get("input"))
+    _take_tools(request, body.get("tools"))
     _check_format(request.text)
     read_choice(request.tool_choice)
     if size > _MAX_ECHO:
         _check_echo(request)
     return request
+
+
+def _read_before(body: dict[str, Any]) -> dict[str, None]:
+    """Return null for the fields of a body whose shape is known."""
+    tools = body.get("tools")
+    found = ["tools"] if isinstance(tools, ToolList) and tools.is_checked else []
+    return dict.fromkeys([*found, "input"] if isinstance(body.get("input"), InputList) else found)
+
+
+def _take_input(request: CreateResponse, given: object) -> None:
+    """Check the items. An `InputList` stays one: its items are objects."""
+    if isinstance(given, InputList):
+        request.input = given
+    if isinstance(request.input, list):
+        _check_items(request.items)
+
+
+def _take_tools(request: CreateResponse, given: object) -> None:
+    """Check the tools, unless they were checked before. A `ToolList` stays one."""
+    for index, tool in enumerate(request.tools or ()):
+        _check_tool(tool, f"tools[{index}]")
+    if isinstance(given, ToolList):
+        given.is_checked = True
+        request.tools = given
 
 
 def _check_echo(request: CreateResponse) -> None:
@@ -220,17 +242,19 @@ def _unknown_inside(body: dict[str, Any]) -> dict[str, Any]:
     return found | {f"text.format.{key}": form[key] for key in form if key not in _FORMAT}
 
 
-def _check_items(items: list[Item]) -> None:
+def _check_items(items: Sequence[Item]) -> None:
     """Check each item; refuse to compact what has not been said yet."""
-    for index, item in enumerate(items):
-        check_item(item, f"input[{index}]")
-    for index, item in enumerate(items[:-1]):
-        if item_type(item) == "compaction_trigger":
+    begin = (items.recall(_check_items) or 0) if isinstance(items, Thread) else 0
+    check_items(items, "input", begin)
+    for index, item in enumerate(items[begin:-1], begin):
+        if item.get("type") == "compaction_trigger":
             raise InvalidRequest(
                 f"input[{index}]: a compaction_trigger must be the last item",
                 code="invalid_value",
                 param=f"input[{index}]",
             )
+    if isinstance(items, Thread):
+        items.learn(_check_items, items.lasting)
 
 
 def _check_tool(tool: Tool, param: str) -> None:

@@ -50,8 +50,8 @@ class SseDecoder:
         self._pending = bytearray()
         self._bom = _BOM
         self._ended_in_cr = False
-        # Nothing is left of what came before, so that whole events can be taken as they are.
-        self._is_between = False
+        self.is_between = False
+        """Nothing is left of what came before, so that whole events can be taken as they are."""
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that these bytes complete. Raise BrokenStream on one too large."""
@@ -59,7 +59,7 @@ class SseDecoder:
 
     def feed_lines(self, data: bytes) -> bytes:
         """Return the lines of all events that these bytes complete, with LF for every line end."""
-        if self._is_between and len(data) <= self._max_line:
+        if self.is_between and len(data) <= self._max_line:
             if data.endswith(_BLANK) and _CR_BYTE not in data:
                 return _as_utf8(data[: -len(_BLANK)])
             if data.endswith(_CRLF_BLANK):
@@ -73,7 +73,7 @@ class SseDecoder:
         end = self._pending.rfind(_BLANK, searched)
         lines = b"" if end < 0 else self._take(end)
         self._check_size(self._pending)
-        self._is_between = not (self._pending or self._bom or self._ended_in_cr)
+        self.is_between = not (self._pending or self._bom or self._ended_in_cr)
         return lines
 
     def feed_data(self, data: bytes) -> list[bytes]:
@@ -81,7 +81,7 @@ class SseDecoder:
 
         Events of one line with CRLF, the usual case of those who call this, are only cut apart.
         """
-        is_usual = self._is_between and data[:6] == _DATA and data.endswith(_CRLF_BLANK)
+        is_usual = self.is_between and data[:6] == _DATA and data.endswith(_CRLF_BLANK)
         if is_usual and len(data) <= self._max_line and data.isascii():
             lines = data[6:-4]
             if _LF_BYTE not in lines and _CR_BYTE not in lines:

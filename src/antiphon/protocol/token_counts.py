@@ -46,7 +46,7 @@ class TokenCounts(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def total(self) -> int:
         """Everything."""
-        return self.input_total + self.output_total
+        return self.fresh + self.cached + self.cache_write + self.output + self.reasoning
 
 
 NO_TOKENS = TokenCounts()

@@ -14,9 +14,11 @@ from collections.abc import Callable, Hashable, Iterable
 from itertools import islice
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from antiphon.protocol.tools import Tool
 
-__all__ = ["LONGEST", "SHORTEST", "Derived", "KeptLists", "ToolList"]
+__all__ = ["LONGEST", "SHORTEST", "Derived", "KeptLists", "ToolList", "WrittenTools", "types_of"]
 
 SHORTEST: Final = 1024
 """A shorter list is read again as quickly as it is found."""
@@ -50,6 +52,26 @@ class ToolList(list[Tool]):
         self.is_checked = False
         """Whether a request with these tools was found to be valid."""
         self.derived = Derived()
+
+
+class WrittenTools(list[Tool]):
+    """The tools of responses, and their JSON: each response repeats it in several places."""
+
+    def __init__(self, tools: Iterable[Tool]) -> None:
+        super().__init__(tools)
+        self.json = msgspec.Raw(msgspec.json.encode(self))
+        self.derived = Derived()
+
+
+def types_of(tools: list[Tool] | None) -> frozenset[str]:
+    """Return the types of these tools."""
+    if isinstance(tools, ToolList | WrittenTools):
+        return tools.derived.get(types_of, lambda: _types_of(tools))
+    return _types_of(tools or [])
+
+
+def _types_of(tools: list[Tool]) -> frozenset[str]:
+    return frozenset(str(tool.get("type", "")) for tool in tools)
 
 
 class KeptLists:

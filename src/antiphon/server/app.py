@@ -23,7 +23,7 @@ from antiphon.accounts.refusals import limit_headers
 from antiphon.engine.budget import COPIES, Hold
 from antiphon.engine.engine import Engine
 from antiphon.engine.keep.webhooks import Webhooks
-from antiphon.engine.run.turn import Turn
+from antiphon.engine.run.turn import Turn, TurnCancelled
 from antiphon.engine.run.turn_charges import TurnCharges
 from antiphon.protocol.codec import Dialect
 from antiphon.protocol.errors import (
@@ -35,6 +35,7 @@ from antiphon.protocol.errors import (
     NotFound,
     Overloaded,
 )
+from antiphon.protocol.kept_inputs import KeptInputs, OwnInputs
 from antiphon.server.absent import why_absent
 from antiphon.server.api.idempotency import Idempotency
 from antiphon.server.auth import Auth
@@ -137,11 +138,12 @@ class Call:
 
     def sign(self, answer: web.StreamResponse) -> None:
         """Add the headers that every answer has. Do it before the answer begins to leave."""
-        answer.headers["Server"] = "antiphon"
-        answer.headers["x-request-id"] = self.request_id
+        headers = answer.headers
+        headers["Server"] = "antiphon"
+        headers["x-request-id"] = self.request_id
         if "anthropic-version" in self.request.headers:
-            answer.headers["request-id"] = self.request_id  # where Anthropic's SDKs look for it
-        answer.headers.update(self.app.origins.headers(self.request))
+            headers["request-id"] = self.request_id  # where Anthropic's SDKs look for it
+        headers.update(self.app.origins.headers(self.request))
 
     def reserve(self, size: int) -> None:
         """Reserve at least so many bytes of memory until the request has been answered.
@@ -170,6 +172,11 @@ class Call:
     def give_hold(self) -> None:
         """Leave the reserved memory to a turn that goes on after the request was answered."""
         self.hold = None
+
+    @property
+    def inputs(self) -> OwnInputs | None:
+        """The long inputs that this owner sent before; None if nothing of it may be kept."""
+        return None if self.principal.never_store else self.app.inputs.of(self.owner)
 
     def json(self, data: bytes, status: int = 200) -> web.Response:
         """Return an answer of JSON."""
@@ -272,6 +279,7 @@ class App:
         self.sockets = Sockets(limits)
         self.tails = TailRoom()
         self.socket_cache = SocketCache(limits.websocket_cache_bytes, limits.body_bytes)
+        self.inputs = KeptInputs()
         self.origins = origins
         self.keys = KeyWatch(engine.store, engine.now)
         self._auth = auth
@@ -408,6 +416,12 @@ class App:
         for task, turn in self._turns.items():
             if (turn.owner, turn.response_id) == (owner, response_id):
                 turn.interrupt(task, error)
+
+    def cancel(self, owner: str, response_id: str) -> None:
+        """Cancel a turn that runs here, in the background or with a reader."""
+        error = TurnCancelled("the response was cancelled")
+        if not self.engine.background.interrupt(owner, response_id, error):
+            self.interrupt(owner, response_id, error)
 
     async def drain(self) -> None:
         """Take no new turns, wait for those that run, and end what takes too long."""

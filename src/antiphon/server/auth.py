@@ -44,6 +44,8 @@ def new_key(
     user: str | None = None,
     models: tuple[str, ...] | None = None,
     never_store: bool = False,
+    run_budget: int | None = None,
+    max_run_budget: int | None = None,
 ) -> tuple[str, KeyRecord]:
     """Return a new key as the caller must keep it, and as we keep it."""
     key_id = secrets.token_hex(8)
@@ -60,6 +62,8 @@ def new_key(
         models=models,
         never_store=never_store,
         hint=hint,
+        run_budget=run_budget,
+        max_run_budget=max_run_budget,
     )
     return key, record
 
@@ -163,6 +167,8 @@ class Auth:
             models=key.models,
             never_store=access.never_store,
             secret=digest,
+            run_budget=key.run_budget,
+            max_run_budget=key.max_run_budget,
         )
 
     def _is_in_force(self, access: Access) -> bool:

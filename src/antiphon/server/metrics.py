@@ -13,6 +13,7 @@ import platform
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from antiphon.engine.run.turn_charges import HeldCharge, TurnCharges
@@ -20,7 +21,7 @@ from antiphon.protocol.response import Response
 from antiphon.protocol.token_counts import TokenCounts
 from antiphon.routing.candidates import Board
 from antiphon.server.metrics_board import Counts, Labels, MetricsBoard, add_up
-from antiphon.server.metrics_table import FAMILIES, Family, edges_of
+from antiphon.server.metrics_table import EDGES, FAMILIES, Family
 from antiphon.server.model_names import ModelNames
 from antiphon.store.base.ledger import Refused, Settlement
 from antiphon.store.pulse import Pulse
@@ -63,7 +64,9 @@ class Metrics:
             if family.kind == "counter"
         }
         self._histograms: dict[str, dict[Labels, list[float]]] = {
-            family.name: before.histograms.get(family.name, {})
+            family.name: defaultdict(
+                partial(_empty_buckets, family), before.histograms.get(family.name, {})
+            )
             for family in FAMILIES
             if family.kind == "histogram"
         }
@@ -137,14 +140,11 @@ class Metrics:
 
     def _note_tokens(self, model: str, basis: str, used: TokenCounts) -> None:
         tokens = self._values["antiphon_tokens"]
-        for kind, count in (
-            ("input", used.input_total),
-            ("cached", used.cached),
-            ("cache_write", used.cache_write),
-            ("output", used.output_total),
-            ("reasoning", used.reasoning),
-        ):
-            tokens[kind, model, basis] += count
+        tokens["input", model, basis] += used.input_total
+        tokens["cached", model, basis] += used.cached
+        tokens["cache_write", model, basis] += used.cache_write
+        tokens["output", model, basis] += used.output_total
+        tokens["reasoning", model, basis] += used.reasoning
 
     def _note_speed(
         self, model: str, charges: TurnCharges, charge: HeldCharge, settlement: Settlement
@@ -162,11 +162,8 @@ class Metrics:
             self._observe("antiphon_output_tokens_per_second", (model,), rate)
 
     def _observe(self, name: str, labels: Labels, value: float) -> None:
-        histogram, edges = self._histograms[name], edges_of(name)
-        buckets = histogram.get(labels)
-        if buckets is None:
-            buckets = histogram[labels] = [0.0] * (len(edges) + 2)
-        buckets[bisect_left(edges, value)] += 1
+        buckets = self._histograms[name][labels]
+        buckets[bisect_left(EDGES[name], value)] += 1
         buckets[-1] += value
 
     # How it is shown.
@@ -281,7 +278,7 @@ def _histogram(family: Family, values: dict[Labels, list[float]]) -> Metric:
 
     shown = HistogramMetricFamily(family.name, family.help, labels=family.labels)
     if not family.labels and not values:
-        values = {(): [0.0] * (len(family.edges) + 2)}
+        values = {(): _empty_buckets(family)}
     for labels, (*buckets, sum_of) in values.items():
         shown.add_metric(labels, _cumulated(family.edges, buckets), sum_of)
     return shown
@@ -293,6 +290,10 @@ def _build_info(family: Family) -> Metric:
 
     names = dict(zip(family.labels, (__version__, platform.python_version()), strict=True))
     return InfoMetricFamily(family.name, family.help, value=names)
+
+
+def _empty_buckets(family: Family) -> list[float]:
+    return [0.0] * (len(family.edges) + 2)
 
 
 def _none() -> int:

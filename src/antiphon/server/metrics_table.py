@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from antiphon.store.pulse import COMMIT_EDGES, GROUP_EDGES
 
-__all__ = ["FAMILIES", "Family", "edges_of"]
+__all__ = ["EDGES", "FAMILIES", "Family"]
 
 _REQUEST: Final = (0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0, 120.0, 600.0)
 _FIRST: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
@@ -171,9 +171,5 @@ FAMILIES: Final = (
     Family("antiphon_store_queue_depth", "gauge", "Changes that wait to be written now."),
 )
 
-_BY_NAME: Final = {family.name: family for family in FAMILIES}
-
-
-def edges_of(name: str) -> tuple[float, ...]:
-    """Return the upper edges of the buckets of a histogram."""
-    return _BY_NAME[name].edges
+EDGES: Final = {family.name: family.edges for family in FAMILIES}
+"""The upper edges of the buckets of each histogram."""

@@ -38,6 +38,8 @@ CLIENT_LEFT: Final = 499
 _log = logging.getLogger("antiphon.requests")
 _current: ContextVar[Entry | None] = ContextVar("antiphon_request", default=None)
 _MAX_WORD: Final = 200
+# Fields whose values stand without their names in a line for a person.
+_FIRST: Final = ("method", "route", "status", "ending")
 # Asked every few seconds by health checks.
 _PROBES: Final = frozenset({"/healthz", "/health", "/readyz", "/metrics"})
 
@@ -123,14 +125,20 @@ class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
         del known["started"]
         return known
 
-    def as_text(self) -> str:
-        """Return the line for a person to read."""
-        fields = self.fields()
-        words = [self.method, self.route, str(self.status or ""), self.ending]
-        for name in ("method", "route", "status", "ending"):
-            fields.pop(name, None)
-        words += [f"{name}={_word(value)}" for name, value in fields.items()]
-        return " ".join(filter(None, words))
+
+class _Line:
+    """The line of a request for a person to read. Made when it is read: a program reads fields."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: dict[str, object]) -> None:
+        self._fields = fields
+
+    def __str__(self) -> str:
+        fields = self._fields
+        words = [str(fields[name]) for name in _FIRST if name in fields]
+        words += [f"{name}={_word(value)}" for name, value in fields.items() if name not in _FIRST]
+        return " ".join(words)
 
 
 def _word(value: object) -> str:
@@ -181,7 +189,8 @@ def log_request(entry: Entry, level: int | None = None) -> None:
     if level is None:
         level = logging.DEBUG if entry.route in _PROBES else logging.INFO
     if _log.isEnabledFor(level):
-        _log.log(level, entry.as_text(), extra={"fields": entry.fields()})
+        fields = entry.fields()
+        _log.log(level, _Line(fields), extra={"fields": fields})
 
 
 class RequestWatcher(Protocol):

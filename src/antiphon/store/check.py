@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 import zlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -39,7 +39,7 @@ _DONE: Final = ", ".join(f"'{status}'" for status in sorted(DONE_STATUSES))
 # Each question counts rows that belong to nothing, or contradict themselves.
 _MAIN: Final = {
     "items without their response": (
-        "SELECT count(*) FROM items WHERE NOT EXISTS"
+        "SELECT count(*) FROM items WHERE items.response > 0 AND NOT EXISTS"
         " (SELECT 1 FROM responses WHERE responses.key = items.response)"
     ),
     "logs without their response": (
@@ -57,6 +57,27 @@ _MAIN: Final = {
     "responses without an end and without a writer": (
         "SELECT count(*) FROM responses"  # noqa: S608 # constants
         f" WHERE writer IS NULL AND status NOT IN ({_DONE})"
+    ),
+}
+# Of SQLite, which stores once what inputs have in common.
+_SHARED: Final = {
+    "shared items without their input": (
+        "SELECT count(*) FROM items WHERE items.response < 0 AND NOT EXISTS"
+        " (SELECT 1 FROM inputs WHERE inputs.key = -items.response)"
+    ),
+    "responses without the beginning of their input": (
+        "SELECT count(*) FROM responses WHERE input IS NOT NULL AND NOT EXISTS"
+        " (SELECT 1 FROM inputs WHERE inputs.key = responses.input)"
+    ),
+    "inputs that lack items": (
+        "SELECT count(*) FROM inputs LEFT JOIN inputs AS earlier ON earlier.key = inputs.previous"
+        " WHERE inputs.items <> coalesce(earlier.items, 0)"
+        " + (SELECT count(*) FROM items WHERE items.response = -inputs.key)"
+    ),
+    "inputs that no response has": (
+        "SELECT count(*) FROM inputs WHERE NOT EXISTS"
+        " (SELECT 1 FROM responses WHERE responses.input = inputs.key) AND NOT EXISTS"
+        " (SELECT 1 FROM inputs AS later WHERE later.previous = inputs.key)"
     ),
 }
 _NAMING: Final = ("files", "upload_parts", "container_files", "skill_versions")
@@ -133,6 +154,8 @@ async def check_store(url: str, progress: Progress) -> Checked:
             unfinished = await place.number(
                 "SELECT count(*) FROM responses WHERE writer IS NOT NULL"
             )
+            if path is not None:
+                findings += [one async for one in _count(place.number, _SHARED)]
             findings += [one async for one in _check_rows(place, progress)]
             if path is None:
                 findings += [one async for one in _check_pieces(place)]
@@ -156,13 +179,19 @@ async def check_books(store: Store) -> list[Finding]:
     return findings
 
 
+async def _count(
+    ask: Callable[[str], Awaitable[int]], questions: Mapping[str, str]
+) -> AsyncIterator[Finding]:
+    for name, question in questions.items():
+        if count := await ask(question):
+            yield Finding("orphans", f"{name}: {count:,}")
+
+
 async def _check_rows(place: Place, progress: Progress) -> AsyncIterator[Finding]:
-    for name, question in _MAIN.items():
-        if count := await place.number(question):
-            yield Finding("orphans", f"{name}: {count:,}")
-    for name, question in _FILES.items():
-        if count := await place.files_number(question):
-            yield Finding("orphans", f"{name}: {count:,}")
+    async for finding in _count(place.number, _MAIN):
+        yield finding
+    async for finding in _count(place.files_number, _FILES):
+        yield finding
     async for finding in _check_turns(place, progress):
         yield finding
     for name, decode in _DECODERS.items():
@@ -173,7 +202,8 @@ async def _check_rows(place: Place, progress: Progress) -> AsyncIterator[Finding
 async def _check_bodies(
     place: Place, table: Table, decode: Callable[[bytes], object], progress: Progress
 ) -> AsyncIterator[Finding]:
-    """Decode the last column of every row."""
+    """Decode the last column of every row: one that is shared by many, once."""
+    table = table._replace(is_whole=False)
     done, total = 0, await place.count(table)
     async for rows in place.rows(table):
         for row in rows:

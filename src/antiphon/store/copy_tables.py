@@ -15,7 +15,7 @@ import msgspec
 
 from antiphon.store.ledger_rows import BUDGET_COLUMNS, HELD_COLUMNS, LIMIT_COLUMNS
 
-__all__ = ["TABLES", "Digest", "Place", "Row", "Table"]
+__all__ = ["LEDGER_TABLES", "TABLES", "Digest", "Place", "Row", "Table"]
 
 Row = tuple[Any, ...]  # Any: text, numbers, bytes and None
 
@@ -24,7 +24,8 @@ class Table(NamedTuple):
     """A table by its columns. Rows are read in the order of `key`, which is unique.
 
     `where` leaves out what is about to be removed. `is_of_files` are those that SQLite has in its
-    second database. `at_once` is how many rows are read together.
+    second database. `at_once` is how many rows are read together. With `is_whole`, what SQLite
+    stores once for several rows is read as a part of each.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Table(NamedTuple):
     where: str = ""
     is_of_files: bool = False
     at_once: int = 200
+    is_whole: bool = False
 
     @property
     def source(self) -> str:
@@ -120,7 +122,7 @@ LEDGER_TABLES: Final = (
             *("settled_at", "fresh", "cached", "cache_write", "output", "reasoning", "cost"),
             *("basis", "outcome", "first_ms", "total_ms", "items"),
         ),
-        ("key",),
+        ("reserved_at", "key"),
     ),
     Table("budgets", BUDGET_COLUMNS, ("key",)),
     Table("rate_limits", LIMIT_COLUMNS, ("key",)),
@@ -150,6 +152,7 @@ TABLES: Final = (
         "items",
         ("response", "kind", "position", "owner", "id", "body"),
         ("response", "kind", "position"),
+        is_whole=True,
     ),
     Table("log", ("key", "response", "first", "last", "owner", "body"), ("key",)),
     Table("logs", ("response", "owner", "body"), ("response",)),
@@ -216,6 +219,8 @@ TABLES: Final = (
             "previous_digest",
             "previous_until",
             "last_used_at",
+            "run_budget",
+            "max_run_budget",
         ),
         ("number",),
     ),

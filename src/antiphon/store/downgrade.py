@@ -15,9 +15,10 @@ from antiphon.store.copy import open_place
 __all__ = ["LevelRefused", "Levels", "allow_older", "read_levels"]
 
 _IGNORED: Final = {
-    "keys with a role, models, a rotation or no storage": (
+    "keys with a role, models, a rotation, budgets of runs or no storage": (
         "SELECT count(*) FROM keys WHERE revoked_at IS NULL AND (role <> 'user'"
-        " OR models IS NOT NULL OR never_store <> 0 OR previous_digest IS NOT NULL)"
+        " OR models IS NOT NULL OR never_store <> 0 OR previous_digest IS NOT NULL"
+        " OR run_budget IS NOT NULL OR max_run_budget IS NOT NULL)"
     ),
     "projects with settings": "SELECT count(*) FROM projects",
     "budgets": "SELECT count(*) FROM budgets",

@@ -11,22 +11,25 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from antiphon.protocol.codec import decode_response, encode_item
+from antiphon.protocol.codec import decode_response, encode_item, with_written_tools
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.items import Item
 from antiphon.protocol.native_state import without_state
 from antiphon.protocol.pieces import PIECE, PieceDecoder, encode_long, text_size
 from antiphon.protocol.response import Response
+from antiphon.protocol.thread import Thread
 from antiphon.store.base import Admit, Batch, Size
 from antiphon.transport.aside import aside, aside_if
 
 __all__ = [
     "StoredItem",
     "admit_bodies",
+    "are_short",
     "compress_batches",
     "compress_log",
     "decode_aside",
@@ -51,10 +54,14 @@ _LEVEL: Final = 1
 _MANY: Final = 500
 _MUCH: Final = PIECE
 _MAX_DEPTH: Final = 512
+# Bytes of a log that are compressed in one call: each makes a buffer of its own.
+_TOGETHER: Final = 64 * 1024
 
+_body_of: Final = attrgetter("body")
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Response).decode
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_objects = msgspec.json.Decoder(list[dict[str, Any]]).decode
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(list[Batch]).decode
 
@@ -68,7 +75,7 @@ class StoredItem(NamedTuple):
 
 def encode_turn(response: Response) -> bytes:
     """Return the response as JSON, without its output."""
-    return _encode(msgspec.structs.replace(response, output=[]))
+    return _encode(msgspec.structs.replace(with_written_tools(response), output=[]))
 
 
 def decode_turn(body: bytes, output: list[Item], status: str | None = None) -> Response:
@@ -97,10 +104,25 @@ def encode_items(items: Iterable[Item]) -> list[StoredItem]:
 
 
 async def encode_aside(items: Sequence[Item]) -> list[StoredItem]:
-    """Like `encode_items`; many or long items are encoded beside the event loop."""
-    if len(items) > _MANY or sum(map(text_size, items)) > _MUCH:
-        return await aside(_encode_long_items, items)
-    return encode_items(items)
+    """Like `encode_items`; many or long items are encoded beside the event loop.
+
+    Those of a thread are encoded once, but for its tail.
+    """
+    if isinstance(items, Thread):
+        known: tuple[StoredItem, ...] = items.recall(encode_aside) or ()
+        known += tuple(await encode_aside(items[len(known) : items.lasting]))
+        items.learn(encode_aside, known)
+        return [*known, *await encode_aside(items[items.lasting :])]
+    if are_short(items):
+        return encode_items(items)
+    return await aside(_encode_long_items, items)
+
+
+def are_short(items: Sequence[Item]) -> bool:
+    """Return whether the items may be encoded on the event loop, each time."""
+    if isinstance(items, Thread):
+        return False
+    return len(items) <= _MANY and sum(map(text_size, items)) <= _MUCH
 
 
 def _encode_long_items(items: Iterable[Item]) -> list[StoredItem]:
@@ -122,7 +144,7 @@ async def encode_new_items(items: Sequence[Item]) -> list[StoredItem]:
 
 def size_of(items: Iterable[StoredItem]) -> int:
     """Return the bytes of these items."""
-    return sum(len(item.body) for item in items)
+    return sum(map(len, map(_body_of, items)))
 
 
 def names_of(items: Iterable[StoredItem]) -> str:
@@ -145,13 +167,30 @@ def decode_item(body: bytes) -> Item:
 
 
 async def decode_aside(bodies: Sequence[bytes]) -> list[Item]:
-    """Return the items of these bodies; many or long ones are decoded beside the event loop."""
+    """Return the items of these bodies, each of which is an item or a list of items.
+
+    Many or long ones are decoded beside the event loop.
+    """
     is_large = len(bodies) > _MANY or sum(map(len, bodies)) > _MUCH
     return await aside_if(is_large, _decode_all, bodies)
 
 
 def _decode_all(bodies: Sequence[bytes]) -> list[Item]:
-    return [decode_item(body) for body in bodies]
+    items: list[Item] = []
+    for body in bodies:
+        if body.startswith(b"["):
+            items += _decode_list(body)
+        else:
+            items.append(decode_item(body))
+    return items
+
+
+def _decode_list(body: bytes) -> list[Item]:
+    if len(body) <= PIECE:
+        return _decode_objects(body)
+    items = PieceDecoder().decode(body, _MAX_DEPTH)
+    assert isinstance(items, list)
+    return items
 
 
 def end_log(batches: list[Batch], last: Batch | None) -> list[Batch]:
@@ -173,18 +212,17 @@ def compress_batches(count: int, batches: Iterable[Batch]) -> bytes:
     """Like `compress_log` for this number of batches, which are read one by one."""
     # Packed events are short and alike: a higher level takes longer and gains little.
     compressor = zlib.compressobj(_LEVEL)
-    # Batch by batch, as one list: a long log need not be in memory twice.
-    pieces = [compressor.compress(b"\xdd" + count.to_bytes(4, "big"))]
+    pieces: list[bytes] = []
+    # As one list of MessagePack, some batches at a time: a long log need not be in memory twice.
+    packed, size = [b"\xdd" + count.to_bytes(4, "big")], 0
     for batch in batches:
-        pieces.append(compressor.compress(_batch_head(batch)))
-        pieces.append(compressor.compress(batch.body))
-    return b"".join([*pieces, compressor.flush()])
-
-
-def _batch_head(batch: Batch) -> bytes:
-    """Return how a batch begins in MessagePack: three values, the last one is its body."""
-    length = len(batch.body).to_bytes(4, "big")
-    return b"\x93" + _pack(batch.first) + _pack(batch.last) + b"\xc6" + length
+        packed.append(_pack(batch))
+        size += len(batch.body)
+        if size > _TOGETHER:
+            pieces.append(compressor.compress(b"".join(packed)))
+            packed, size = [], 0
+    pieces += (compressor.compress(b"".join(packed)), compressor.flush())
+    return b"".join(pieces)
 
 
 def expand_log(body: bytes, after: int = -1) -> list[Batch]:

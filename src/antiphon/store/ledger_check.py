@@ -3,8 +3,9 @@
 Pure: a store passes every charge, its budgets and its sums in one state. Rules, as in the module
 of the contract: I2 budgets equal the sums over charges. I3 no budget is overdrawn, except by a
 new ceiling and by charges that cost more than was held. I4 a charge is held or settled, not half
-of both. I5 the sums by time equal those over charges. I7 every held charge has a writer that is
-alive. Where old charges were swept, sums may be greater than what is left of the charges.
+of both. I5 the sums by time equal those over charges, and totals equal those over the sums. I7
+every held charge has a writer that is alive. Where old charges were swept, sums may be greater
+than what is left of the charges.
 """
 
 from __future__ import annotations
@@ -14,7 +15,16 @@ from typing import Final
 
 from antiphon.store.base.ledger import Charge, LedgerProblem
 from antiphon.store.ledger_rules import BudgetRow, amount_of
-from antiphon.store.ledger_sums import WIDTHS, UsageKey, UsageSum, add_sum, keys_of, sum_of
+from antiphon.store.ledger_sums import (
+    LEVELS,
+    WIDTHS,
+    UsageKey,
+    UsageSum,
+    add_sum,
+    keys_of,
+    sum_of,
+    totals_of,
+)
 
 __all__ = ["BookCheck"]
 
@@ -50,7 +60,8 @@ class _Proof:
 class BookCheck:
     """Takes every charge (`add`), then finds what the books contradict (`problems`).
 
-    `swept_before` is the time before which settled charges may have been removed.
+    `swept_before` is the time before which settled charges may have been removed,
+    `totalled_before` that before which there are totals, among the sums of a negative width.
     """
 
     def __init__(
@@ -58,6 +69,7 @@ class BookCheck:
         budgets: Iterable[BudgetRow],
         sums: Mapping[int, Mapping[UsageKey, UsageSum]],
         swept_before: float,
+        totalled_before: int = 0,
     ) -> None:
         self._proofs = [_Proof(row) for row in budgets]
         self._by_scope: dict[tuple[str, str], list[_Proof]] = {}
@@ -67,6 +79,7 @@ class BookCheck:
         self._sums = sums
         self._found: dict[int, dict[UsageKey, UsageSum]] = {width: {} for width in WIDTHS}
         self._swept_before = swept_before
+        self._totalled_before = totalled_before
         self._problems: list[LedgerProblem] = []
 
     def add(self, charge: Charge, *, is_request: bool, is_alive: bool) -> None:
@@ -92,6 +105,8 @@ class BookCheck:
             self._check_budget(proof)
         for width, found in self._found.items():
             self._check_sums(width, found, self._sums.get(width, {}))
+            for level in LEVELS:
+                self._check_totals(width, level)
         return self._problems
 
     def _check_budget(self, proof: _Proof) -> None:
@@ -118,6 +133,16 @@ class BookCheck:
             is_whole = key.start >= self._swept_before
             if stored.charges < expected.charges or (is_whole and stored != expected):
                 self._report("I5", f"{width} s from {key.start}", f"{key} is wrong: {stored}")
+
+    def _check_totals(self, width: int, level: int) -> None:
+        before = self._totalled_before // width * width
+        expected = totals_of(self._sums.get(width, {}), level, before)
+        stored_sums = self._sums.get(-level * width, {})
+        kept = {key: one for key, one in stored_sums.items() if key.start < before}
+        for key in sorted(expected.keys() | kept.keys(), key=str):
+            stored = kept.get(key, _NOTHING)
+            if stored != expected.get(key, _NOTHING):
+                self._report("I5", f"total of {width} s from {key.start}", f"{key}: {stored}")
 
     def _report(self, rule: str, subject: str, message: str) -> None:
         self._problems.append(LedgerProblem(rule, subject, message))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 from typing import Any, Final, get_args
 
 import msgspec
@@ -278,24 +277,20 @@ def usage_rows(
     A row has the start of its bucket, the numbers of `fields`, and ten sums: charges, requests,
     five parts, cost, how many lack one, how many were not reported. There may be thousands.
     """
-    ordered, names = list(rows), []
-    for place, field in enumerate(fields, 1):
-        numbers = {row[place] for row in ordered}
-        known = _SETS[field].__getitem__ if field in _SETS else name_of
-        names.append({number: known(number) for number in numbers})
-    for place, some in reversed(list(enumerate(names, 1))):
-        by_name = sorted((name is not None, name or "", number) for number, name in some.items())
-        ranks = {number: rank for rank, (_, _, number) in enumerate(by_name)}
-        ordered.sort(key=lambda row: ranks[row[place]])
-    ordered.sort(key=itemgetter(0))
     end = 1 + len(fields)
+    numbers = {row[1:end] for row in rows}
+    names = []
+    for field, some in zip(fields, zip(*numbers, strict=True), strict=False):
+        known = _SETS[field].__getitem__ if field in _SETS else name_of
+        names.append({number: known(number) for number in set(some)})
     groups: dict[tuple[int, ...], dict[str, Any]] = {}  # Any: names, of which some are of a set
+    for group in numbers:
+        found = zip(fields, names, group, strict=True)
+        groups[group] = {field: some[number] for field, some, number in found}
+    by_name = sorted(numbers, key=lambda group: [_rank(name) for name in groups[group].values()])
+    ranks = {group: rank for rank, group in enumerate(by_name)}
     made = []
-    for row in ordered:
-        group = groups.get(row[1:end])
-        if group is None:
-            found = zip(fields, names, row[1:end], strict=True)
-            group = groups[row[1:end]] = {field: some[number] for field, some, number in found}
+    for row in sorted(rows, key=lambda row: (row[0], ranks[row[1:end]])):
         charges, requests, *parts, cost, unpriced, not_reported = row[end:]
         made.append(
             UsageRow(
@@ -306,7 +301,11 @@ def usage_rows(
                 cost=cost,
                 unpriced=unpriced,
                 not_reported=not_reported,
-                **group,
+                **groups[row[1:end]],
             )
         )
     return made
+
+
+def _rank(name: str | None) -> tuple[bool, str]:
+    return name is not None, name or ""

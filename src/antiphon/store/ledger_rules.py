@@ -260,14 +260,13 @@ class Books:
 
     def _run_budget(self, wanted: Reservation, budgets: list[BudgetRow]) -> BudgetRow | None:
         """Return the budget that the ceiling of a run sets or lowers; a new one is not kept yet."""
-        ceiling, payer = wanted.run_ceiling, wanted.payer
-        if ceiling is None or payer.run is None:
+        if not wanted.limits_run:
             return None
         for row in budgets:
             budget = row.budget
             if (budget.scope, budget.unit, budget.period) == ("run", "usd", "total"):
                 return row
-        budget = run_budget(payer, ceiling, int(self.now))
+        budget = run_budget(wanted.payer, _first_ceiling(wanted), int(self.now))
         spent, held = self._runs.get(budget.scope_id, (0, 0))
         return BudgetRow(0, budget, 0, spent, held)
 
@@ -367,8 +366,15 @@ def run_budget(payer: Payer, ceiling: int, now: int) -> Budget:
 
 def run_ceiling(row: BudgetRow, wanted: Reservation) -> int:
     """Return the ceiling of a run's budget with this reservation: it can only be lowered."""
-    assert wanted.run_ceiling is not None
+    if wanted.run_ceiling is None:
+        return row.budget.ceiling
     return min(row.budget.ceiling, wanted.run_ceiling)
+
+
+def _first_ceiling(wanted: Reservation) -> int:
+    """Return the ceiling of a run that this reservation begins."""
+    known = [one for one in (wanted.run_default, wanted.run_ceiling) if one is not None]
+    return min(known)
 
 
 def _refused_by_budget(wanted: Reservation, row: BudgetRow, ceiling: int) -> Refused | None:

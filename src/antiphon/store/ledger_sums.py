@@ -3,6 +3,12 @@
 Pure, and the same for every store. A store keeps sums by hour and by day, which it adds to in the
 transaction that settles a charge. A sum belongs to the time at which its charges were reserved.
 A released charge is in no sum.
+
+A database also keeps *totals*: the same sums without keys and users, and without projects too,
+which are few where those are many. An hour is totalled once it has passed and none of its charges
+is held, so that nothing is added to it any more; a mark has the time before which all is totalled.
+If a clock was set back and a charge is settled before the mark, the mark goes back with it. So no
+charge pays for totals, and no two of them wait for one row.
 """
 
 from __future__ import annotations
@@ -16,6 +22,8 @@ from antiphon.protocol.token_counts import NO_TOKENS, TokenCounts, add_counts
 from antiphon.store.base.ledger import ORGANIZATION, Charge, Scope, UsageQuery, UsageRow
 
 __all__ = [
+    "LEVELS",
+    "TOTALLED_BEFORE",
     "WIDTHS",
     "UsageKey",
     "UsageSum",
@@ -23,11 +31,19 @@ __all__ = [
     "fold_usage",
     "keys_of",
     "scope_of",
+    "spans_of",
     "sum_of",
+    "totals_of",
 ]
 
 WIDTHS: Final = (3600, 86_400)
 """Seconds of the sums that are kept."""
+LEVELS: Final = (1, 2)
+"""Totals of projects, and of all of them. Their rows have -1 and -2 times the width of the sums."""
+TOTALLED_BEFORE: Final = "totalled_before"
+"""The name of the mark: seconds, at the beginning of an hour."""
+_OF_ALL: Final = frozenset({"model", "provider", "kind", "basis", "outcome"})
+"""What totals of all projects can be grouped by."""
 
 
 class UsageKey(NamedTuple):
@@ -42,6 +58,9 @@ class UsageKey(NamedTuple):
     kind: str
     basis: str
     outcome: str
+    conversation: str | None = None
+    run: str | None = None
+    """Only known of single charges: no sum is by these."""
 
 
 class UsageSum(NamedTuple):
@@ -96,6 +115,34 @@ def add_sum(one: UsageSum, other: UsageSum) -> UsageSum:
     )
 
 
+def totals_of(
+    sums: Mapping[UsageKey, UsageSum], level: int, before: int
+) -> dict[UsageKey, UsageSum]:
+    """Return the totals of sums that begin before this time. All projects have no name."""
+    totals: dict[UsageKey, UsageSum] = {}
+    for key, one in sums.items():
+        if key.start < before:
+            project = key.project if level == 1 else ""
+            place = key._replace(project=project, key=None, user=None)
+            totals[place] = add_sum(totals.get(place, UsageSum()), one)
+    return totals
+
+
+def spans_of(query: UsageQuery, totalled_before: int) -> list[tuple[int, int, int]]:
+    """Return which rows answer a query by hour or by day: their width, and from when to when.
+
+    They are totals as far as there are any, unless the query needs keys or users.
+    """
+    width, first, border = query.width, query.start // query.width * query.width, 0
+    groups = set(query.group_by)
+    if not (query.keys or query.users) and groups <= _OF_ALL | {"project"}:
+        border = totalled_before // width * width
+    border = min(max(first, border), query.end)
+    level = 1 if query.projects or "project" in groups else 2
+    found = [(-level * width, first, border), (width, border, query.end)]
+    return [span for span in found if span[1] < span[2]]
+
+
 def fold_usage(
     query: UsageQuery, sums: Iterable[tuple[UsageKey, UsageSum]] | Mapping[UsageKey, UsageSum]
 ) -> list[UsageRow]:
@@ -120,7 +167,7 @@ def fold_usage(
             not_reported=known.not_reported + (key.basis != "reported") * added.charges,
         )
     ordered = sorted(groups, key=lambda place: tuple((one is not None, one) for one in place))
-    return [groups[place] for place in ordered]
+    return [groups[place] for place in ordered[: query.most]]
 
 
 def _asked(
@@ -134,6 +181,8 @@ def _asked(
         ("user", query.users),
         ("model", query.models),
         ("kind", query.kinds),
+        ("conversation", query.conversations),
+        ("run", query.runs),
     ]
     for key, one in sums:
         if first <= key.start // query.width * query.width < query.end and all(

@@ -39,7 +39,7 @@ RetentionClass = Literal[
 CLASSES: Final[tuple[RetentionClass, ...]] = get_args(RetentionClass)
 
 _MEMBERS: Final[dict[RetentionClass, tuple[str, ...]]] = {
-    "content": ("responses", "items"),
+    "content": ("responses", "items", "inputs"),
     "conversation": ("conversations", "conversation_items"),
     "prompt": ("rounds",),
     "log": ("log", "logs"),

@@ -21,6 +21,7 @@ __all__ = [
     "Ending",
     "encode_beginning",
     "encode_ending",
+    "encode_short_beginning",
     "lost_conversation",
     "lost_turn",
 ]
@@ -58,6 +59,8 @@ class Ending(NamedTuple):
     batch: Batch | None = None
     said: Sequence[StoredItem] = ()
     entries: Sequence[Entry] = ()
+    has_conversation: bool = True
+    """Whether the turn may have locked a conversation: its response names one then."""
 
     @property
     def size(self) -> int:
@@ -74,6 +77,19 @@ async def encode_beginning(
     request: bytes | None,
 ) -> Beginning:
     """Return what `begin` writes. The response may change as soon as this was called."""
+    turn = encode_short_beginning(writer, owner, response, (), batch, request)
+    return turn._replace(items=await encode_aside(items))
+
+
+def encode_short_beginning(
+    writer: str,
+    owner: str,
+    response: Response,
+    items: Sequence[Item],
+    batch: Batch | None,
+    request: bytes | None,
+) -> Beginning:
+    """Return what `begin` writes for a turn whose items are short."""
     return Beginning(
         writer,
         owner,
@@ -82,7 +98,7 @@ async def encode_beginning(
         response.status,
         response.created_at,
         encode_turn(response),
-        await encode_aside(items),
+        encode_items(items),
         batch,
         request,
     )
@@ -115,6 +131,7 @@ async def encode_ending(
         batch,
         await encode_aside(said),
         entries,
+        bool(said or response.conversation),
     )
 
 

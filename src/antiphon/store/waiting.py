@@ -37,6 +37,11 @@ class Waiters:
         finally:
             self._discard(response_id, future)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no caller waits for any response."""
+        return not self._waiting
+
     def wake(self, response_id: str) -> None:
         """Wake all waiters of this response. Any thread may call this."""
         if response_id not in self._waiting:

@@ -14,12 +14,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final, cast
 
 import httptools
 
+from antiphon.protocol.long_body import LongBody
 from antiphon.transport.exchange import Exchange, Fault, Head, closed
 
 __all__ = ["MAX_LINE", "MAX_OVERHEAD", "Connection", "reason"]
@@ -59,7 +61,7 @@ class Connection(asyncio.Protocol):
         self._on_idle = on_idle
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
-        self._unsent = memoryview(b"")
+        self._unsent: deque[memoryview] = deque()
         self._is_full = False  # the transport accepts nothing for now
         self._is_sent_unknown = False
         self._first: Exchange | None = None
@@ -74,7 +76,7 @@ class Connection(asyncio.Protocol):
         """Whether requests can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def ask(self, head: bytes, body: bytes | None) -> Exchange:
+    def ask(self, head: bytes, body: bytes | LongBody | None) -> Exchange:
         """Send a request and return its exchange. Only for a new or an idle connection."""
         exchange, self._first = self._first, None
         if exchange is None:
@@ -168,7 +170,7 @@ class Connection(asyncio.Protocol):
         if exchange is not None:
             exchange.end(self._loss(error))
         self._transport = None
-        self._unsent = memoryview(b"")
+        self._unsent.clear()
         self._answer.release()
         self._on_lost(self)
 
@@ -182,23 +184,22 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._write_parts(self._transport)
 
-    def _write(self, transport: asyncio.Transport, head: bytes, body: bytes) -> None:
-        if len(body) <= _SHORT:
+    def _write(self, transport: asyncio.Transport, head: bytes, body: bytes | LongBody) -> None:
+        if isinstance(body, bytes) and len(body) <= _SHORT:
             transport.write(head + body)
             return
         # A transport with TLS does not count what waits below it.
         self._is_sent_unknown = transport.get_extra_info("sslcontext") is not None
-        if len(body) <= _PART:
+        if isinstance(body, bytes) and len(body) <= _PART:
             transport.writelines((head, body))
         else:
             transport.write(head)
-            self._unsent = memoryview(body)
+            self._unsent.extend(_parts(body))
             self._write_parts(transport)
 
     def _write_parts(self, transport: asyncio.Transport) -> None:
         while self._unsent and not self._is_full:
-            part, self._unsent = self._unsent[:_PART], self._unsent[_PART:]
-            transport.write(part)
+            transport.write(self._unsent.popleft())
 
     def _has_unsent(self, transport: asyncio.Transport) -> bool:
         """Return whether a part of the request has not left this process."""
@@ -236,6 +237,14 @@ class Connection(asyncio.Protocol):
         else:
             why = "it hung up"
         return closed(why, is_stale=self.is_reused and not self._has_bytes)
+
+
+def _parts(body: bytes | LongBody) -> Iterator[memoryview]:
+    """Yield a body in parts that are not too long. None of them is empty."""
+    for piece in (body,) if isinstance(body, bytes) else body.pieces:
+        view = memoryview(piece)
+        for start in range(0, len(piece), _PART):
+            yield view[start : start + _PART]
 
 
 def _file_of(transport: asyncio.Transport) -> int:
@@ -348,8 +357,10 @@ class _Answer:
         headers = self._headers
         if sum(map(len, headers)) + sum(map(len, headers.values())) > MAX_OVERHEAD:
             raise ValueError("the head is too long")
-        codings = headers.get("transfer-encoding", "").lower().split(",")
-        if not _CODINGS.issuperset(coding.strip() for coding in codings):
+        codings = headers.get("transfer-encoding")
+        if codings is not None and not _CODINGS.issuperset(
+            map(str.strip, codings.lower().split(","))
+        ):
             raise ValueError("the body has a transfer coding that we did not ask for")
         self.head = Head(status, headers)
         self.is_last = not self._parser.should_keep_alive()

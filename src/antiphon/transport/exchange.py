@@ -134,27 +134,29 @@ class Exchange:
     """
 
     head: Head
+    is_behind = False
+    """Whether more may be waiting already than the last read could take."""
+    lingers = False
+    """Whether a task that leaves has promised to call `linger`."""
+    is_sent = True
+    """Whether the peer may have the whole request. Known once the connection is closed."""
+    heard_at = 0.0
+    """When bytes were passed to a callback last, by the clock of the loop."""
+    _offset = 0  # of what waits first, this much has been taken
+    _size = 0
+    _is_paused = False
+    _is_over = False
+    _fault: Fault | None = None
+    _error: Exception | None = None  # of the callback
+    _callback: TakeBytes | None = None
+    _is_full = False  # the callback accepts nothing further
+    _has_head = False
+    _waiter: asyncio.Future[None] | None = None
 
     def __init__(self, loop: asyncio.AbstractEventLoop, source: Source) -> None:
-        self.is_behind = False
-        """Whether more may be waiting already than the last read could take."""
-        self.lingers = False
-        """Whether a task that leaves has promised to call `linger`."""
-        self.is_sent = True
-        """Whether the peer may have the whole request. Known once the connection is closed."""
         self._loop = loop
         self._source: Source | None = source
         self._waiting: deque[bytes] = deque()
-        self._offset = 0  # of what waits first, this much has been taken
-        self._size = 0
-        self._is_paused = False
-        self._is_over = False
-        self._fault: Fault | None = None
-        self._error: Exception | None = None  # of the callback
-        self._callback: TakeBytes | None = None
-        self._is_full = False  # the callback accepts nothing further
-        self._has_head = False
-        self._waiter: asyncio.Future[None] | None = None
 
     # For the task.
 
@@ -183,6 +185,10 @@ class Exchange:
                 self._end_callback()
                 return None
         return self._take()
+
+    def pass_to(self, callback: TakeBytes) -> None:
+        """Pass what arrives to this callback from now on. For the one that `read` was given."""
+        self._callback = callback
 
     def take_waiting(self) -> bytes:
         """Return all that has arrived and was not read, without waiting for more."""
@@ -252,6 +258,7 @@ class Exchange:
         """Take a part of the body."""
         callback = self._callback
         if callback is not None and len(body) <= MAX_CALLBACK:
+            self.heard_at = self._loop.time()
             try:
                 if callback(body):
                     return

@@ -28,6 +28,7 @@ from typing import Final
 import msgspec
 
 from antiphon.protocol.errors import AntiphonError, BackendError, OutOfFiles
+from antiphon.protocol.long_body import LongBody
 from antiphon.transport.connection import Connection, reason
 from antiphon.transport.dial import Dialler, OpenSocket
 from antiphon.transport.exchange import (
@@ -140,7 +141,7 @@ class HttpClient:
         method: str,
         url: str,
         *,
-        body: bytes | None = None,
+        body: bytes | LongBody | None = None,
         headers: Mapping[str, str] | None = None,
         may_be_compressed: bool = False,
         sending: Sending | None = None,
@@ -204,7 +205,7 @@ class HttpClient:
         self,
         method: str,
         url: str,
-        body: bytes | None,
+        body: bytes | LongBody | None,
         headers: Mapping[str, str] | None,
         sending: Sending | None = None,
     ) -> Exchange:
@@ -226,7 +227,7 @@ class HttpClient:
         self,
         method: str,
         url: str,
-        body: bytes | None,
+        body: bytes | LongBody | None,
         headers: Mapping[str, str] | None,
         sending: Sending | None,
     ) -> Exchange:

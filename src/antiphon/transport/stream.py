@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from antiphon.protocol.errors import BackendError
+from antiphon.protocol.long_body import LongBody
 from antiphon.transport.exchange import LEAVING, Exchange, Head, Sending, TakeBytes, late, too_long
 from antiphon.transport.http import HttpClient, Limits
 
@@ -26,7 +27,7 @@ _LEFTOVER: Final = 64 * 1024
 async def open_stream(
     client: HttpClient,
     url: str,
-    body: bytes | None,
+    body: bytes | LongBody | None,
     *,
     method: str = "POST",
     headers: Mapping[str, str] | None = None,
@@ -100,13 +101,12 @@ class ByteStream:
         Return None when the callback accepts nothing further; raise what it raises.
         """
 
-        def note(data: bytes) -> bool:
-            self._waiting_since = self._loop.time()
-            if not self._has_begun:
-                self._begin()
+        def begin(data: bytes) -> bool:
+            self._begin()
+            self._exchange.pass_to(callback)
             return callback(data)
 
-        return await self._read(note)
+        return await self._read(callback if self._has_begun else begin)
 
     async def _read(self, callback: TakeBytes | None) -> bytes | None:
         if self._waiting_since is None:
@@ -193,7 +193,10 @@ class ByteStream:
         self._set_patience(self._limits.idle)
 
     def _set_patience(self, seconds: float) -> None:
-        self._patience = seconds
+        """Wait so long from now on. A timer that fires too early starts again by itself."""
+        before, self._patience = self._patience, seconds
+        if seconds >= before:
+            return
         if self._timer is not None:
             self._timer.cancel()
         if self._is_open:
@@ -202,7 +205,8 @@ class ByteStream:
     def _watch(self) -> None:
         """Close the stream if the wait is over; otherwise check again when it may be."""
         now = self._loop.time()
-        since = now if self._waiting_since is None else self._waiting_since
+        waiting = self._waiting_since
+        since = now if waiting is None else max(waiting, self._exchange.heard_at)
         deadline = min(since + self._patience, self._wall)
         if deadline > now:
             self._timer = self._loop.call_at(deadline, self._watch)

@@ -59,6 +59,7 @@ class LiftedExchange:
     """One request, and the reader of what comes back. A subclass writes the request."""
 
     headers: Mapping[str, str] = {}
+    body: bytes
 
     def __init__(self, reader: Reader, toolbox: Toolbox) -> None:
         self._reader = reader
@@ -89,6 +90,10 @@ class LiftedExchange:
         """Whether nothing more, or only the end, is to be expected."""
         reader = self._reader
         return reader.has_stopped or reader.is_done or reader.fault is not None
+
+    def drop_body(self) -> None:
+        """Forget the request: the answer has begun, so it is not sent again."""
+        self.body = b""
 
     def feed(self, data: bytes) -> Sequence[Delta]:
         """Return the deltas of these bytes of a streamed answer."""

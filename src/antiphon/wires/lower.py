@@ -37,11 +37,14 @@ from antiphon.protocol.families import (
     output_family,
 )
 from antiphon.protocol.hosted import HOSTED_CALL, is_hosted, lower_hosted
-from antiphon.protocol.items import Item, item_type
+from antiphon.protocol.items import Item, item_type, item_types
+from antiphon.protocol.thread import Thread
 from antiphon.protocol.tools import Tool
 
 __all__ = ["Lowering", "functions_of", "lower_items", "lower_tools"]
 
+# Items that are the same for a chat model.
+_SAME: Final = frozenset({"message", "reasoning", "function_call_output"})
 # Fields that lowering turns into other fields, or that mean nothing to a model.
 _TOLD: Final = frozenset(
     {"name", "namespace", "output", "tools", "execution", "environment", "max_output_length"}
@@ -156,9 +159,15 @@ class Lowering:
         made._hosted = self._hosted
         return made
 
+    def lower_some(self, items: Sequence[Item], begin: int, end: int) -> Sequence[Item]:
+        """Return what `lower` makes of the items from `begin` to `end`."""
+        some = items[begin:end]
+        types = items.types if isinstance(items, Thread) else item_types(some)
+        return some if _SAME.issuperset(types) else [self.lower(item) for item in some]
+
     def lower(self, item: Item) -> Item:
         """Return the item as a function call or its output; one that is neither, as it is."""
-        if item_type(item) == "message":
+        if item_type(item) in _SAME:
             return item  # as most are
         if is_hosted(item):  # also those of a computer, whose output is an image
             return self._lower_hosted(item)

@@ -24,25 +24,32 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from operator import attrgetter
 from typing import Final
+
+import msgspec
 
 from antiphon.protocol.call_ids import CallIds
 from antiphon.protocol.hosted import HOSTED_CALL
-from antiphon.protocol.items import ORIGINAL, Item, item_type
+from antiphon.protocol.items import ORIGINAL, Item, item_types
 from antiphon.protocol.native_state import NATIVE
 
-__all__ = ["Arranger", "Call", "Entry", "Said", "Turn", "arrange"]
+__all__ = ["MESSAGE_FIELDS", "Arranger", "Call", "Entry", "Said", "Turn", "arrange"]
 
 # What we read of an item, and the labels (`id`, `status`, `phase`) that mean nothing to a model.
 # Servers cache prompts without a `cache_control`.
 _LABELS: Final = frozenset({"type", "id", "status", "cache_control"})
+MESSAGE_FIELDS: Final = _LABELS | {"role", "content", "phase", ORIGINAL}
 _FIELDS: Final = {
-    "message": _LABELS | {"role", "content", "phase", ORIGINAL},
+    "message": MESSAGE_FIELDS,
     "function_call": _LABELS | {"call_id", "name", "arguments"},
     "function_call_output": _LABELS | {"call_id", "output"},
     "reasoning": _LABELS | {"summary", "content", "encrypted_content", NATIVE},
     HOSTED_CALL: _LABELS | {"call_id", "name", "arguments", "output"},
 }
+
+_index_of = attrgetter("index")
 
 Entry = tuple[int, Item]
 """An item and its place in the input, which reports name it by."""
@@ -54,6 +61,8 @@ class Call:
     def __init__(self, entry: Entry, turn: Turn, call_id: str) -> None:
         self.index, self.item = entry
         self.id = call_id
+        self.request = _request(self.item)
+        """Its id and what it asks for."""
         self.result: Entry | None = None
         self.turn = turn
         """The turn in which it is written."""
@@ -70,50 +79,39 @@ class Call:
         return f"input[{self.index}] (function_call): no output was provided for {self.id}"
 
 
-class Said:
+class Said(msgspec.Struct, eq=False):
     """A message of anyone but the assistant, or a result that belongs to no call."""
 
-    calls: Sequence[Call] = ()
-    waits = False
-
-    def __init__(self, entry: Entry) -> None:
-        self.index, self.item = entry
-        self.reach = self.index
+    index: int
+    item: Item
 
 
-class Turn:
+class Turn(msgspec.Struct, eq=False):
     """One assistant message: reasoning, text and calls. It begins at `index`.
 
-    `reach` is the last item that has to do with it; `place` is its position among the turns.
-    A turn whose calls have all moved away stays behind, empty.
+    `place` is its position among the turns. A turn whose calls have all moved away stays behind,
+    empty.
     """
 
-    def __init__(self, index: int, place: int) -> None:
-        self.index = index
-        self.place = place
-        self.reach = index
-        self.reasoning: list[Entry] = []
-        self.messages: list[Entry] = []
-        self.has_result = False
-        """Whether a call that is written here has its result."""
-        self.ids: CallIds | None = None
-        """The ids of its calls, once two of them had the same."""
-        self._calls: dict[Call, None] = {}
+    index: int
+    place: int
+    reasoning: list[Entry] = []
+    messages: list[Entry] = []
+    has_result: bool = False
+    """Whether a call that is written here has its result."""
+    ids: CallIds | None = None
+    """The ids of its calls, once two of them had the same."""
+    _calls: dict[Call, None] = {}
 
     @property
     def calls(self) -> list[Call]:
         """The calls, in the order in which they were made."""
-        return sorted(self._calls, key=lambda call: call.index)
+        return sorted(self._calls, key=_index_of) if self._calls else []
 
     @property
     def is_empty(self) -> bool:
         """Return whether there is nothing to write."""
         return not (self.reasoning or self.messages or self._calls)
-
-    @property
-    def waits(self) -> bool:
-        """Return whether a call has no result."""
-        return any(call.result is None for call in self._calls)
 
     @property
     def first_call(self) -> Call | None:
@@ -149,33 +147,39 @@ class Turn:
 
 def arrange(items: Sequence[Item]) -> tuple[list[Said | Turn], list[str]]:
     """Return the turns of a conversation, and a report of what could not be kept."""
-    arranger = Arranger(enumerate(items))
+    arranger = Arranger(items)
     turns = [turn for turn in arranger.turns if isinstance(turn, Said) or not turn.is_empty]
     return turns, arranger.report()
 
 
 class Arranger:
-    """Puts entries into turns, from the beginning or from a place where a turn begins."""
+    """Puts items into turns, from the beginning or from a place where a turn begins."""
 
     def __init__(
-        self, entries: Iterable[Entry], is_own: Callable[[str], bool] = lambda kind: False
+        self,
+        items: Sequence[Item],
+        is_own: Callable[[str], bool] = lambda kind: False,
+        begin: int = 0,
     ) -> None:
         self._is_own = is_own
         """Whether items of a type are a wire's own: they are among the messages of a turn."""
         self.turns: list[Said | Turn] = []
         self.orphans: list[int] = []
-        """Results whose call is not among the entries."""
+        """Results whose call is not among the items."""
         self._open: Turn | None = None
         self._last_message = -1
-        """The place of the last turn with text, or of the last message of the caller."""
+        """Where the last turn with text begins, or where the last message of the caller is."""
         self._newest: dict[str, Call] = {}
         self._waiting: dict[str, list[Call]] = {}
         self._requests: set[_Request] = set()
         """What the waiting calls ask for: what asks for the same is a repetition."""
         self.notes: list[tuple[int, str]] = []
         """What could not be kept, each with the place of the item that caused it."""
-        for entry in entries:
-            self._take(entry)
+        self._joined: list[tuple[int, int]] = []
+        """Which turns an item ties together: the places of the first of them and of the last."""
+        self._latest = begin + len(items) - 1
+        """The place of the last item."""
+        self._take(items, begin)
 
     @property
     def call_ids(self) -> Iterable[str]:
@@ -186,7 +190,7 @@ class Arranger:
     def lonely(self) -> list[Call]:
         """The calls without a result, in order."""
         found = (call for waiting in self._waiting.values() for call in waiting)
-        return sorted(found, key=lambda call: call.index)
+        return sorted(found, key=_index_of)
 
     def report(self) -> list[str]:
         """Return what was noted, then the calls without a result."""
@@ -194,35 +198,53 @@ class Arranger:
             return []
         return [text for _, text in self.notes] + [call.note_lonely() for call in self.lonely]
 
-    def settled(self, patience: int) -> int:
+    def settled(self, patience: int, end: int) -> int:
         """Return how many of the first turns later items cannot change, in a regular conversation.
 
         Not settled are the open turn and all turns from the first call on that waits for its
-        result. After `patience` further turns a call no longer counts as waiting.
+        result. After `patience` further turns a call no longer counts as waiting. Nor is a turn
+        settled that is not over before the item at `end`: another item may stand there the next
+        time, and continue it.
         """
-        count, latest = 0, -1
         last = len(self.turns) - (self._open is not None)
-        for place, turn in enumerate(self.turns[: last + 1]):
-            if turn.index > latest:
-                count = place
-            if turn.waits and len(self.turns) - place <= patience:
-                return count
-            latest = max(latest, turn.reach)
-        return count if last < len(self.turns) else last
+        if self._latest >= end:
+            last = min(last, bisect_left(self.turns, end, key=_index_of) - 1)
+        oldest = len(self.turns) - patience
+        waiting = [call.turn.place for call in self.lonely if call.turn.place >= oldest]
+        return self._parted(max(min([last, *waiting]), 0))
 
-    def _take(self, entry: Entry) -> None:
+    def _parted(self, place: int) -> int:
+        """Return the last place up to this one where no item ties a turn to one before."""
+        for first, last in reversed(self._joined):
+            if first < place <= last:
+                place = first
+        return place
+
+    def _take(self, items: Sequence[Item], begin: int) -> None:
+        for index, item, kind in zip(count(begin), items, item_types(items), strict=False):
+            known = _FIELDS.get(kind)
+            if known is not None and not known.issuperset(item):
+                self._note_fields(index, item, known)
+            if kind != "message":
+                self._take_other(kind, (index, item))
+            elif item.get("role") != "assistant":
+                self._open = None
+                self._last_message = index
+                self.turns.append(Said(index, item))
+            else:
+                turn = self._open or self._turn(index)
+                turn.messages.append((index, item))
+                self._last_message = turn.index
+
+    def _note_fields(self, index: int, item: Item, known: frozenset[str]) -> None:
+        unknown = (name for name, value in item.items() if value and name not in known)
+        self.notes += [(index, f"input[{index}].{name}") for name in unknown]
+
+    def _take_other(self, kind: str, entry: Entry) -> None:
+        """Take an item that is no message."""
         index, item = entry
-        kind = item_type(item)
-        known = _FIELDS.get(kind)
-        if known is not None and not known.issuperset(item):
-            unknown = (name for name, value in item.items() if value and name not in known)
-            self.notes += [(index, f"input[{index}].{name}") for name in unknown]
-        if (kind == "message" and item.get("role") == "assistant") or self._is_own(kind):
-            turn = self._turn(index)
-            turn.messages.append(entry)
-            self._last_message = turn.place
-        elif kind == "message":
-            self._say(entry)
+        if self._is_own(kind):
+            self._speak(index, item)
         elif kind == "reasoning":
             self._turn(index).reasoning.append(entry)
         elif kind == "function_call":
@@ -244,10 +266,15 @@ class Arranger:
             self.turns.append(self._open)
         return self._open
 
-    def _say(self, entry: Entry) -> None:
+    def _speak(self, index: int, item: Item) -> None:
+        turn = self._turn(index)
+        turn.messages.append((index, item))
+        self._last_message = turn.index
+
+    def _say(self, index: int, item: Item) -> None:
         self._open = None
-        self._last_message = len(self.turns)
-        self.turns.append(Said(entry))
+        self._last_message = index
+        self.turns.append(Said(index, item))
 
     def _call(self, entry: Entry) -> None:
         index, item = entry
@@ -264,7 +291,7 @@ class Arranger:
         turn.add(call)
         self._newest[wished] = call
         self._waiting.setdefault(wished, []).append(call)
-        self._requests.add(_request(item))
+        self._requests.add(call.request)
 
     def _show_hosted(self, entry: Entry) -> None:
         index, item = entry
@@ -283,39 +310,45 @@ class Arranger:
         if newest is None:
             self._note(index, f"input[{index}] (function_call_output): there is no call {call_id}")
             self.orphans.append(index)
-            self._say(entry)
+            self._say(index, item)
             return
         waiting = self._waiting.get(call_id)
         if not waiting:
             self._answer_again(entry, newest)
             return
         call = waiting.pop(_awaited(waiting))
-        self._requests.discard(_request(call.item))
+        self._requests.discard(call.request)
         self._bring(call, index)
         self._settle(call, entry)
 
     def _settle(self, call: Call, entry: Entry) -> None:
         call.result = entry
         call.turn.has_result = True
-        call.origin.reach = call.turn.reach = entry[0]
+        self._join(call)
         self._open = None
+
+    def _join(self, call: Call) -> None:
+        """Note that the last item has to do with a call, and so with all turns since then."""
+        first, last = min(call.origin.place, call.turn.place), len(self.turns) - 1
+        if first < last:
+            self._joined.append((first, last))
 
     def _answer_again(self, entry: Entry, call: Call) -> None:
         """Take a second result. After a later message, it is a message itself."""
-        index, _ = entry
+        index, item = entry
         old = call.result[0] if call.result is not None else index
         if self._is_apart(call.turn):
-            call.origin.reach = call.turn.reach = index
             why = f"{call.id} has its result in input[{old}]; sent as a user message"
             self._note(index, f"input[{index}] (function_call_output): {why}")
-            self._say(entry)
+            self._say(index, item)
+            self._join(call)
             return
         self._note(index, f"input[{old}] (function_call_output): replaced by input[{index}]")
         self._settle(call, entry)
 
     def _is_apart(self, turn: Turn) -> bool:
         """Return whether a message has come since this turn."""
-        return self._last_message > turn.place
+        return self._last_message > turn.index
 
     def _bring(self, call: Call, index: int) -> None:
         """Move a call to its result at `index`, if a message stands between them.
@@ -331,7 +364,7 @@ class Arranger:
             return
         goal = self._goal(None, index)
         if turn.messages:
-            self._last_message = goal.place
+            self._last_message = goal.index
         goal.take_all(turn)
 
     def _goal(self, call: Call | None, index: int) -> Turn:

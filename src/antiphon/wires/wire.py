@@ -15,6 +15,7 @@ from antiphon.plans.capabilities import Capabilities
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
+from antiphon.protocol.long_body import LongBody
 
 __all__ = ["Exchange", "Post", "Wire"]
 
@@ -28,8 +29,10 @@ The path is added to the base URL; one that begins with `~` to the base URL with
 class Exchange(Protocol):
     """The request for one plan, and the reader of its answer."""
 
-    body: bytes
-    """The request. Emptied by the backend when the answer has begun: it is not sent again."""
+    @property
+    def body(self) -> bytes | LongBody:
+        """The request, until it is dropped."""
+        ...
 
     @property
     def path(self) -> str:
@@ -69,6 +72,10 @@ class Exchange(Protocol):
     @property
     def is_about_to_end(self) -> bool:
         """Whether nothing more, or only usage and the end mark, is to be expected."""
+        ...
+
+    def drop_body(self) -> None:
+        """Forget the request: the answer has begun, so it is not sent again."""
         ...
 
     def feed(self, data: bytes) -> Sequence[Delta]:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from antiphon.accounts.loop_share import LoopShare
 from antiphon.accounts.principal import Principal
 from antiphon.engine.keep.live import Live
 from antiphon.engine.keep.turn_log import Phase, StoragePolicy, TurnLog
@@ -151,6 +152,44 @@ async def test_a_beginning_that_was_stored_early_is_shown_before_what_follows_it
 
     assert reader.seen == [0, 1]
     assert await logged(store) == [0, 1]
+
+
+class PromisingStore(MemoryStore):
+    """A store that begins a turn when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[Promise[None]] = []
+
+    def begin(self, *_: object, **__: object) -> Promise[None]:  # type: ignore[override] # a promise is an awaitable
+        self.begun.append(Promise(asyncio.get_running_loop()))
+        return self.begun[0]
+
+
+async def test_the_beginning_is_stored_early_in_the_next_pass() -> None:
+    store = PromisingStore()
+    log = new(store)
+    log.begin_early([OPENING])
+    assert not store.begun  # the request to the model goes out first
+    await asyncio.sleep(0)
+    assert store.begun
+
+
+async def test_right_of_way_costs_one_pass_of_the_loop_to_the_first_event() -> None:
+    store, reader = PromisingStore(), Reader()
+    log = new(store)
+    log.sink, log.way = reader, LoopShare().open_way()
+
+    log.begin_early([OPENING])
+    assert store.begun
+    log.post([OPENING])
+    waiting = asyncio.create_task(log.settled())
+    await asyncio.sleep(0)
+    store.begun[0].answer(None)
+    await asyncio.sleep(0)
+
+    assert reader.seen == [0]
+    await waiting
 
 
 async def test_a_turn_that_begins_otherwise_than_it_was_stored_early_is_stored_again() -> None:

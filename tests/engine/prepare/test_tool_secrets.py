@@ -39,6 +39,12 @@ def test_without_a_sealer_secrets_are_lost_and_that_is_said() -> None:
     assert caught.value.code == "tool_secrets_lost"
 
 
+def test_secrets_of_a_tool_whose_type_is_written_escaped_are_sealed() -> None:
+    written = msgspec.json.encode({**_BODY, "input": "hello"}).replace(b'"mcp"', rb'"m\u0063p"')
+    body = hide_secrets(written, "anna", Sealer([bytes(32)]))
+    assert b"token" not in body
+
+
 @pytest.mark.parametrize("tools", [None, [], [{"type": "mcp", "server_label": "x"}], "mcp"])
 def test_a_body_without_secrets_is_kept_as_it_is(tools: object) -> None:
     body = msgspec.json.encode({"input": "mcp", "tools": tools})

@@ -60,6 +60,9 @@ class Sink(Collected):
     def note_degraded(self, notes: Sequence[str], *, is_said: bool) -> None:
         self.notes += notes
 
+    def check_reader(self) -> None:
+        return
+
     def begin_round(self, plan: Plan, *, continues: bool) -> None:
         self.asked += 1
 
@@ -337,7 +340,9 @@ def with_policy(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Polic
 
     def put(policy: Callable[[], Policy]) -> None:
         plain = Engine._policies
-        monkeypatch.setattr(Engine, "_policies", lambda *args: [policy(), *plain(*args)])
+        monkeypatch.setattr(
+            Engine, "_policies", lambda *args, **more: [policy(), *plain(*args, **more)]
+        )
 
     return put
 

@@ -12,6 +12,7 @@ from antiphon.backends.chat import ChatBackend
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.gateway.assemble import ServerSettings
 from antiphon.gateway.config import Settings
+from antiphon.gateway.mcp import read_directory
 from antiphon.gateway.tool_terms import tool_terms
 from antiphon.server.issuers import IssuerSettings
 from antiphon.server.ui import content_policy
@@ -22,6 +23,7 @@ from antiphon.testing import Script, ScriptedUpstream
 from antiphon.testing.faults import Status
 from antiphon.testing.gateway import Gateway, serve_gateway
 from antiphon.testing.tools import ScriptedTool
+from antiphon.tools.mcp.settings import McpServer, McpSettings
 from antiphon.tools.terms import ServerTerms, ToolTerms
 from tests.asking import ask, request
 from tests.server.api.organization.books import charge, key_of
@@ -30,7 +32,7 @@ from tests.server.test_issuers import Issuer, run_issuer
 
 _SECRET_PLACE = "https://tickets.example.com/mcp"
 _TERMS = (
-    ToolTerms("mcp", True, "1 servers", (ServerTerms("desk", _SECRET_PLACE),), ("no URLs",)),
+    ToolTerms("mcp", True, "1 server", (ServerTerms("desk", _SECRET_PLACE),), ("no URLs",)),
     ToolTerms("web_search", False, "not configured"),
 )
 
@@ -94,6 +96,16 @@ def test_the_terms_name_what_is_not_configured() -> None:
     assert "provider" in found["web_search"].terms
     assert not found["mcp"].is_configured
     assert found["file_search"].is_configured
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 servers,"), (1, "1 server,"), (2, "2 servers,")]
+)
+def test_the_terms_count_the_servers(count: int, text: str) -> None:
+    servers = {f"server{number}": McpServer(command="python") for number in range(count)}
+    settings = McpSettings(servers=servers)
+    endpoints = read_directory(settings, {}).endpoints
+    assert tool_terms(Settings(mcp=settings), endpoints)[0].terms.startswith(text)
 
 
 def login_settings(issuer: Issuer, **more: Any) -> IssuerSettings:

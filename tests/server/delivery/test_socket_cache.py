@@ -166,11 +166,11 @@ def test_every_byte_is_counted_once_and_none_is_left(
         elif what == "forget":
             shelf.forget(str(name))
         else:
-            shelf.clear()
+            shelf.close()
         kept = {id(chunk): chunk for turn in cache._order for chunk in turn.chunks}
         assert cache.used == sum(map(len, kept.values())) <= 600
     for shelf in shelves:
-        shelf.clear()
+        shelf.close()
 
     assert cache.used == 0
     assert not cache._holders

@@ -9,7 +9,9 @@ import asyncpg
 import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
+from antiphon.protocol.token_counts import TokenCounts
 from antiphon.store.base.ledger import Budget, BudgetState, Granted, Payer, RateLimit, Refused
+from antiphon.store.ledger_rows import pack_id
 from antiphon.store.postgres import PostgresStore
 from tests.postgres import CommitProxy, fresh_database
 from tests.store.ledger_samples import ending, wanted
@@ -35,6 +37,13 @@ async def nodes(url: str) -> AsyncIterator[list[PostgresStore]]:
 @pytest.fixture
 async def store(nodes: list[PostgresStore]) -> PostgresStore:
     return nodes[0]
+
+
+@pytest.fixture
+async def connection(url: str) -> AsyncIterator[asyncpg.Connection]:
+    made = await asyncpg.connect(url)
+    yield made
+    await made.close()
 
 
 async def state_of(store: PostgresStore) -> BudgetState:
@@ -106,6 +115,47 @@ async def test_a_reservation_whose_caller_has_left_is_undone(
     assert isinstance(await store.ledger.reserve(wanted("r")), Granted)
     assert (await state_of(store)).held == 10
     assert await store.ledger.check() == []
+
+
+async def test_a_charge_is_written_once_where_it_stays(
+    store: PostgresStore, connection: asyncpg.Connection
+) -> None:
+    for name in ("r1", "r2", "r3"):
+        await store.ledger.reserve(wanted(name))
+    assert await store.ledger.extend("r1", 0, TokenCounts(output=20), 20)
+    await store.ledger.settle([ending("r1"), ending("r2", outcome="released", cost=0)])
+    held = await connection.fetch("SELECT response FROM charges_held")
+    ended = await connection.fetch("SELECT response, held_cost FROM charges_ended ORDER BY key")
+    assert [tuple(row) for row in held] == [(pack_id("r3"),)]
+    assert [tuple(row) for row in ended] == [(pack_id("r1"), 20), (pack_id("r2"), 10)]
+
+
+async def test_a_reservation_that_is_repeated_while_its_charge_ends_counts_once(
+    nodes: list[PostgresStore], connection: asyncpg.Connection
+) -> None:
+    await nodes[0].ledger.put_budget(BUDGET)
+    await nodes[0].ledger.reserve(wanted("r"))
+    await nodes[1].ping()
+    async with connection.transaction():
+        await connection.execute("LOCK TABLE usage_sums IN ACCESS EXCLUSIVE MODE")
+        settled = asyncio.create_task(nodes[0].ledger.settle([ending("r")]))
+        await until_waiting(connection, 1)
+        repeated = asyncio.create_task(nodes[1].ledger.reserve(wanted("r")))
+        await until_waiting(connection, 2)
+    await settled
+    assert isinstance(await repeated, Granted)
+    assert [one.state for one in await nodes[1].ledger.charges()] == ["settled"]
+    state = await state_of(nodes[1])
+    assert (state.spent, state.held) == (7, 0)
+    assert await nodes[1].ledger.check() == []
+
+
+async def until_waiting(connection: asyncpg.Connection, count: int) -> None:
+    """Return when so many others wait for locks."""
+    waiting = "SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted"
+    async with asyncio.timeout(60):
+        while await connection.fetchval(waiting) < count:  # noqa: ASYNC110 # no event
+            await asyncio.sleep(0.01)
 
 
 async def is_somebody_waiting(connection: asyncpg.Connection) -> bool:

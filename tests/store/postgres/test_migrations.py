@@ -10,6 +10,8 @@ import asyncpg
 import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
+from antiphon.store.base.ledger import Budget, Granted
+from antiphon.store.copy_tables import LEDGER_TABLES
 from antiphon.store.downgrade import LevelRefused, allow_older
 from antiphon.store.postgres import PostgresStore
 from antiphon.store.postgres.migrations import (
@@ -24,6 +26,7 @@ from antiphon.store.postgres.migrations import (
 )
 from antiphon.store.versions import NewerDatabase
 from tests.postgres import fresh_database
+from tests.store.ledger_samples import ending, wanted
 from tests.store.samples import run_turn
 
 LATER = (*MIGRATIONS, ("CREATE TABLE later (x INTEGER)", "INSERT INTO later VALUES (1)"))
@@ -73,6 +76,50 @@ async def test_an_antiphon_that_does_not_know_of_it_counts_what_it_removes(
     await connection.execute(f"TRUNCATE {schema}.responses")
     assert await store.removals() == before + 2
     await store.close()
+
+
+LEDGER_OF_ONE_TABLE = 12
+"""The last version in which charges were one table."""
+
+
+async def test_charges_of_one_table_are_divided_and_none_is_lost(connection: Any, url: str) -> None:
+    async with fresh_database() as other:
+        source = PostgresStore(other)
+        await source.ledger.put_budget(Budget(id="b", scope="project", scope_id="p", ceiling=10**6))
+        for name in ("r1", "r2", "r3"):
+            await source.ledger.reserve(wanted(name))
+        await source.ledger.settle([ending("r1"), ending("r2", outcome="released", cost=0)])
+        charges = await source.ledger.charges()
+        await source.close()
+        await migrate(connection, MIGRATIONS[:LEDGER_OF_ONE_TABLE])
+        await fill(other, connection)
+    store = PostgresStore(url)
+    assert await store.ledger.charges() == charges
+    assert isinstance(await store.ledger.reserve(wanted("r3")), Granted)  # it is there already
+    assert await store.ledger.settle_abandoned(10) == 1
+    await store.ledger.reserve(wanted("r4"))
+    await store.ledger.settle([ending("r4")])
+    states = [one.state for one in await store.ledger.charges()]
+    assert sorted(states) == ["released", "settled", "settled", "settled"]
+    assert await store.ledger.check() == []
+    await store.close()
+    keys = await connection.fetch("SELECT key FROM charges ORDER BY key")
+    assert [key for (key,) in keys] == [1, 2, 3, 4]
+
+
+async def fill(source: str, target: Any) -> None:
+    """Write the rows of a ledger into the tables of an older one."""
+    connection = await asyncpg.connect(source)
+    for table in LEDGER_TABLES:
+        columns = ", ".join(table.columns)
+        rows = await connection.fetch(f"SELECT {columns} FROM {table.name}")
+        await target.copy_records_to_table(table.name, records=rows, columns=table.columns)
+        if table.columns[0] == "key":
+            await target.execute(
+                f"SELECT setval(pg_get_serial_sequence('{table.name}', 'key'),"
+                f" greatest(max(key), 1)) FROM {table.name}"
+            )
+    await connection.close()
 
 
 async def test_many_may_migrate_at_once(url: str) -> None:

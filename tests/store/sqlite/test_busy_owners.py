@@ -24,6 +24,16 @@ def test_many_quiet_owners_do_not_get_a_commit_each() -> None:
     assert early == 1
 
 
+def test_a_quiet_owner_stays_quiet_when_it_is_the_first_in_a_window() -> None:
+    owners = BusyOwners()
+    for now in range(100):
+        owners.is_quiet("noisy", now / 400)
+        if now % 10 == 9:
+            assert owners.is_quiet("quiet", now / 400)
+    assert owners.is_quiet("quiet", 0.26)  # nobody else has begun anything since 0.25
+    assert not owners.is_quiet("noisy", 0.27)
+
+
 def test_what_was_long_ago_does_not_count() -> None:
     owners = BusyOwners()
     for _ in range(50):

@@ -12,7 +12,7 @@ import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store import SqliteStore
-from antiphon.store.base.ledger import Budget, Granted, Payer
+from antiphon.store.base.ledger import Budget, Granted, Payer, UsageQuery
 from antiphon.store.sqlite.ledger_reading import find_charges
 from tests.store.ledger_samples import Clock, ending, wanted
 from tests.store.samples import OWNER, opened
@@ -90,6 +90,12 @@ async def test_a_reservation_that_could_not_be_written_is_an_error(
         ("I4", "UPDATE charges SET state = 0, writer = 1 WHERE state = 1"),
         ("I5", "UPDATE usage_sums SET cost = cost + 1 WHERE width = 3600"),
         ("I5", "UPDATE usage_sums SET requests = requests + 1 WHERE width = 86400"),
+        ("I5", "UPDATE usage_sums SET output = output + 1 WHERE width = -3600"),
+        ("I5", "UPDATE usage_sums SET start = start - 86400 WHERE width = -86400"),
+        ("I5", "DELETE FROM usage_sums WHERE width = -3600"),
+        ("I5", "UPDATE usage_sums SET charges = charges + 1 WHERE width = -7200"),
+        ("I5", "DELETE FROM usage_sums WHERE width = -172800"),
+        ("I5", "UPDATE ledger_marks SET value = value + 3600 WHERE name = 'totalled_before'"),
         ("I5", "DELETE FROM usage_sums"),
         ("I5", "DELETE FROM charges WHERE state = 1"),
         (
@@ -101,13 +107,47 @@ async def test_a_reservation_that_could_not_be_written_is_an_error(
 async def test_damaged_books_are_seen(
     store: SqliteStore, path: Path, rule: str, damage: str
 ) -> None:
-    await store.ledger.put_budget(Budget(id="b", scope="project", scope_id="p", ceiling=100))
-    await store.ledger.reserve(wanted("r1"))
-    await store.ledger.reserve(wanted("r2"))
+    clock = store.ledger.clock = Clock()
+    await store.ledger.put_budget(
+        Budget(id="b", scope="project", scope_id="p", period="total", ceiling=100)
+    )
+    await store.ledger.reserve(wanted("r1", key="k"))
     await store.ledger.settle([ending("r1")])
+    clock.now += 86_400
+    await store.ledger.reserve(wanted("r2"))
+    await store.ledger.reserve(wanted("r3"))
+    await store.ledger.settle([ending("r3")])
+    assert await store.ledger.total(48) == 24
     assert await store.ledger.check() == []
     change(path, damage)
     assert rule in {problem.rule for problem in await store.ledger.check()}
+
+
+async def test_totals_answer_what_needs_neither_keys_nor_users(
+    store: SqliteStore, path: Path
+) -> None:
+    clock = store.ledger.clock = Clock()
+    for number in range(3):
+        await store.ledger.reserve(wanted(f"r{number}", key=f"k{number}", user="u"))
+        await store.ledger.settle([ending(f"r{number}")])
+        clock.now += 3600
+    await store.ledger.total(2)
+    # What is answered from a total can be told by its cost.
+    change(path, "UPDATE usage_sums SET cost = cost + 1000 WHERE width < 0")
+
+    async def costs(**more: Any) -> list[int]:
+        query = UsageQuery(start=0, end=2**33, width=3600, **more)
+        return [row.cost for row in await store.ledger.usage(query)]
+
+    totalled = [1007, 1007, 7]
+    assert await costs() == totalled
+    assert await costs(group_by=("project", "model", "provider", "kind")) == totalled
+    assert await costs(group_by=("basis", "outcome"), models=("m",), kinds=("model",)) == totalled
+    assert await costs(projects=("p",)) == totalled
+    assert await costs(group_by=("key",)) == [7, 7, 7]
+    assert await costs(group_by=("model", "user")) == [7, 7, 7]
+    assert await costs(keys=("k1",)) == [7]
+    assert await costs(users=("u",)) == [7, 7, 7]
 
 
 async def test_ceilings_of_runs_are_known_to_other_stores(store: SqliteStore, path: Path) -> None:

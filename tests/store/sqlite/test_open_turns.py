@@ -13,7 +13,7 @@ import pytest
 from antiphon.protocol.errors import TurnLost
 from antiphon.store.base import Batch
 from antiphon.store.sqlite import log as log_rows
-from antiphon.store.sqlite import open_turns, turns, writers
+from antiphon.store.sqlite import open_turns, turn_writing, turns, writers
 from antiphon.store.sqlite.connection import LONG, Connection, connect, turns_of
 from antiphon.store.sqlite.log import Append
 from antiphon.store.sqlite.open_turns import OpenTurn
@@ -46,7 +46,7 @@ def begin(
     batch = None if body is None else Batch(0, 0, body)
     state = b'{"id":"%b"}' % name.encode()
     turn = Beginning(writer, OWNER, name, None, "in_progress", 1_000, state, batch=batch)
-    turns.begin_turn(connection, turn)
+    turn_writing.begin_turn(connection, turn)
 
 
 def add(
@@ -62,7 +62,7 @@ def add(
 
 def finish(connection: sqlite3.Connection, name: str, writer: str = ME) -> bool | TurnLost:
     ending = Ending(writer, OWNER, name, "completed", b'{"status":"completed"}')
-    return turns.finish_turn(connection, ending)
+    return turn_writing.finish_turn(connection, ending)
 
 
 def bodies(connection: sqlite3.Connection, name: str) -> list[bytes]:
@@ -96,7 +96,7 @@ def test_while_nobody_else_writes_an_append_asks_the_tables_nothing(
     for name in names:
         begin(mine, name)
     asked = statements_of(mine, *names, number=1)
-    assert asked == ["PRAGMA data_version", *["INSERT INTO log"] * 3]
+    assert asked == ["PRAGMA data_version", *["INSERT INTO log"] * 2]
     assert all(bodies(mine, name) == [b"0", b"1"] for name in names)
 
 
@@ -291,7 +291,7 @@ def test_a_long_log_is_closed_row_by_row_and_whole(mine: sqlite3.Connection, aga
     # The last batch may repeat what an append that was reported as failed has written.
     last = Batch(3 if again else 4, 4, b"end")
     ending = Ending(ME, OWNER, "r1", "completed", b'{"status":"completed"}', batch=last)
-    assert turns.finish_turn(mine, ending) is True
+    assert turn_writing.finish_turn(mine, ending) is True
     expected = [b"0", long, short, b"end"] if again else [b"0", long, short, long, b"end"]
     assert bodies(mine, "r1") == expected
 

@@ -19,6 +19,7 @@ import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.base import Batch, Conversation, Orphan
+from antiphon.store.promise import Promise
 from antiphon.store.sqlite import SqliteStore
 from antiphon.store.sqlite import log as log_rows
 from antiphon.store.sqlite.notices import SqliteNotices
@@ -699,3 +700,14 @@ async def test_every_store_that_is_open_is_counted(tmp_path: Path) -> None:
     await second.close()
     assert await first.count_alive() == 1
     await first.close()
+
+
+async def test_a_turn_without_a_log_is_queued_when_begin_returns(path: Path) -> None:
+    async with open_at(path) as store:
+        begun = store.begin(OWNER, opened("r1"), [message("in")])
+        assert isinstance(begun, Promise)
+        assert begun.done()
+        await store.finish(OWNER, opened("r1", status="completed", output=[message("out")]))
+        history = await store.history(OWNER, "r1")
+        assert history is not None
+        assert ids(history.items) == ["in", "out"]

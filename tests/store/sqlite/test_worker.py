@@ -8,14 +8,14 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store.sqlite import backlog, worker
+from antiphon.store.sqlite import backlog, pace, worker
 from antiphon.store.sqlite.backlog import Job
 from antiphon.store.sqlite.erasure import Progress
 from antiphon.store.sqlite.queue import WriteQueue
@@ -106,8 +106,9 @@ def note(text: str) -> Callable[[sqlite3.Connection], str]:
 
 def share_for(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Let every commit of shared jobs be followed by a wait of this long."""
-    monkeypatch.setattr(worker, "_SHARE", seconds)
-    monkeypatch.setattr(worker, "_SHARE_EACH", seconds)
+    for name in ("_EACH", "_SHORT", "_LONG"):
+        monkeypatch.setattr(pace, name, seconds)
+    monkeypatch.setattr(pace, "_MANY", 1)
 
 
 def notes(connection: sqlite3.Connection) -> list[str]:
@@ -243,6 +244,29 @@ async def test_a_posted_job_is_done_without_being_asked_for(
     await reader.close()
 
 
+async def test_a_posted_job_that_was_taken_along_does_not_wake_the_thread_again(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    class Counting(Alone):
+        left = 0
+
+        def leave(self) -> None:
+            self.left += 1
+
+    queue, rung = Counting(), asyncio.Event()
+    writer = Writer(connect, 1.0, lambda: None, Trouble("the database"), Erasing(), queue)
+    await writer.call(note("a"))
+    before = queue.left
+    writer.post(note("b"), size=1)
+    # Set by a timer that fires after the one of the posted job.
+    asyncio.get_running_loop().call_later(2 * worker._LINGER, rung.set)
+    await writer.call(note("c"))
+    await rung.wait()
+    await writer.close()
+
+    assert queue.left == before + 1
+
+
 async def test_close_does_what_is_waiting(
     writer: Writer, connect: Callable[[], sqlite3.Connection]
 ) -> None:
@@ -323,6 +347,25 @@ async def test_jobs_that_come_often_share_commits(
     assert await writer.call(notes) == ["first", *names]
 
 
+async def test_what_a_commit_has_done_is_reported_once_and_before_the_answers(
+    writer: Writer, connect: Callable[[], sqlite3.Connection]
+) -> None:
+    gate, first = await held(writer)
+    tasks = [asyncio.ensure_future(writer.share(note(f"{n}"), 1)) for n in range(5)]
+    seen: list[tuple[int, list[str], bool]] = []
+
+    def look(jobs: list[Job]) -> None:
+        with closing(connect()) as other:
+            seen.append((len(jobs), notes(other), any(job.done() for job in jobs)))
+
+    gate.open.set()
+    await first
+    writer.on_commit = look
+    await asyncio.gather(*tasks)
+    assert [size for size, _, _ in seen] == [5]
+    assert seen[0][1:] == ([f"{n}" for n in range(5)], False)
+
+
 async def test_a_shared_job_does_not_wait_without_need(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -353,6 +396,43 @@ async def test_a_shared_job_waits_while_a_commit_is_under_way(
     gate.open.set()
     await asyncio.gather(first, *tasks)
     assert sizes == [1, 5]
+
+
+async def two_callers(writer: Writer) -> None:
+    """Let two callers share a commit."""
+    gate, first = await held(writer)
+    tasks = [asyncio.ensure_future(writer.call(note(name), 1)) for name in ("a", "b")]
+    await asyncio.sleep(0)
+    gate.open.set()
+    await asyncio.gather(first, *tasks)
+
+
+async def test_gathered_jobs_wait_for_others_after_a_shared_commit(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share_for(monkeypatch, 60.0)
+    monkeypatch.setattr(worker, "_GATHER_EACH", 0.3)
+    monkeypatch.setattr(worker, "_GATHER", 0.3)
+    sizes = commits(writer, monkeypatch)
+    await two_callers(writer)
+    waiting = [writer.gather(note("c"), 1)]
+    await asyncio.sleep(0.01)  # long enough for a commit, which must not come
+    waiting.append(writer.gather(note("d"), 1))
+    assert await asyncio.gather(*waiting) == ["c", "d"]
+    assert sizes == [1, 2, 2]
+
+
+async def test_a_gathered_job_does_not_wait_after_a_commit_of_one_caller(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    share_for(monkeypatch, 600.0)
+    monkeypatch.setattr(worker, "_GATHER_EACH", 600.0)
+    monkeypatch.setattr(worker, "_GATHER", 600.0)
+    async with asyncio.timeout(60):
+        assert await writer.gather(note("a"), 1) == "a"
+        writer.post(note("b"), 1)
+        assert await writer.gather(note("c"), 1) == "c"
+        assert await writer.gather(note("d"), 1) == "d"
 
 
 class Counted:
@@ -402,6 +482,60 @@ async def test_an_urgent_job_that_waits_with_others_goes_first(writer: Writer) -
     await asyncio.gather(first, urgent, *jobs)
     assert done[0] == "quiet"
     assert len(done) == 21
+
+
+async def test_a_second_urgent_job_waits_for_a_few_others_only(writer: Writer) -> None:
+    done, gate, other = list[str](), Gate(), Gate()
+    blocker, blocked = await held(writer)
+    names = [f"noisy {number}" for number in range(40)]
+    gates = {"noisy 2": gate, "noisy 4": other}
+    jobs = [asyncio.ensure_future(writer.call(Counted(done, n, gates.get(n)))) for n in names]
+    await asyncio.sleep(0)
+    blocker.open.set()
+    await asyncio.to_thread(gate.is_reached.wait, 30)
+    first = asyncio.ensure_future(writer.call_first(Counted(done, "quiet 1"), 0))
+    await asyncio.sleep(0)
+    gate.open.set()
+    await asyncio.to_thread(other.is_reached.wait, 30)
+    second = asyncio.ensure_future(writer.call_first(Counted(done, "quiet 2"), 0))
+    await asyncio.sleep(0)
+    other.open.set()
+    assert await asyncio.gather(first, second, *jobs) == ["quiet 1", "quiet 2", *names]
+    await blocked
+    assert done.index("quiet 2") - done.index("quiet 1") == 9  # some that were left come between
+    assert [name for name in done if name.startswith("noisy")] == names
+
+
+class Alike(Counted):
+    """A job that is done together with others of its kind."""
+
+    @staticmethod
+    def together(connection: sqlite3.Connection, jobs: Sequence[Alike]) -> list[str]:
+        return [job(connection) for job in jobs]
+
+
+@pytest.mark.parametrize("count", [20, 200])
+async def test_an_urgent_job_waits_for_a_few_of_those_that_are_done_together(
+    writer: Writer, count: int
+) -> None:
+    done, gate = list[str](), Gate()
+    await writer.call_first(Counted([], "another"), 0)  # from then on, groups are small
+    blocker, blocked = await held(writer)
+    names = [f"noisy {number}" for number in range(count)]
+    jobs = [
+        asyncio.ensure_future(writer.call(Alike(done, n, gate if n == "noisy 0" else None)))
+        for n in names
+    ]
+    await asyncio.sleep(0)
+    blocker.open.set()
+    await asyncio.to_thread(gate.is_reached.wait, 30)
+    urgent = asyncio.ensure_future(writer.call_first(Counted(done, "quiet"), 0))
+    await asyncio.sleep(0)
+    gate.open.set()
+    assert await asyncio.gather(urgent, *jobs) == ["quiet", *names]
+    await blocked
+    assert done.index("quiet") == 16  # of those that were begun together
+    assert [name for name in done if name != "quiet"] == names
 
 
 async def test_urgent_jobs_cannot_stop_all_others(writer: Writer) -> None:

@@ -1,8 +1,9 @@
 """A Python MCP server with a few tools, for tests: over stdio, streamable HTTP or SSE.
 
-    python desk.py LOG TRANSPORT [PORT]
+    python desk.py LOG TRANSPORT [SOCKET]
 
-Each call is written to LOG as one line of JSON, so tests count calls where they arrive.
+SOCKET is the descriptor of a socket that listens already, so nobody else can have its port. Each
+call is written to LOG as one line of JSON, so tests count calls where they arrive.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import sys
 from pathlib import Path
+from typing import Any
 
+import uvicorn
 from mcp.server.mcpserver import Image, MCPServer
 from mcp_types import ToolAnnotations
 
@@ -80,13 +84,16 @@ def count(text: str) -> dict[str, int]:
     return {"letters": len(text)}
 
 
+def _serve(app: Any) -> None:  # Any: an application of the library
+    listener = socket.socket(fileno=int(sys.argv[3]))
+    uvicorn.Server(uvicorn.Config(app, log_level="critical")).run([listener])
+
+
 if __name__ == "__main__":
     match sys.argv[2]:
         case "stdio":
             server.run("stdio")
         case "sse":
-            server.run("sse", port=int(sys.argv[3]))
-        case "json":
-            server.run("streamable-http", port=int(sys.argv[3]), json_response=True)
-        case _:
-            server.run("streamable-http", port=int(sys.argv[3]))
+            _serve(server.sse_app())
+        case kind:
+            _serve(server.streamable_http_app(json_response=kind == "json"))

@@ -6,7 +6,6 @@ import json
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 
 from tests.clients.install import MCP_LOCK, node, node_modules
 
-__all__ = ["DESK", "calls_in", "desk", "free_port", "npm_command", "wait_for_port"]
+__all__ = ["DESK", "calls_in", "desk", "free_port", "npm_command"]
 
 DESK = Path(__file__).with_name("desk.py")
 
@@ -26,25 +25,16 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_for_port(port: int, process: subprocess.Popen[bytes]) -> None:
-    """Wait until a process listens."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        assert process.poll() is None, "the server has ended"
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.05)
-    raise AssertionError("the server does not listen")
-
-
 @contextmanager
-def desk(log: Path, transport: str = "http", port: int | None = None) -> Iterator[str]:
-    """Run the Python server over HTTP; yield its URL."""
-    port = port or free_port()
-    process = subprocess.Popen([sys.executable, str(DESK), str(log), transport, str(port)])
+def desk(log: Path, transport: str = "http") -> Iterator[str]:
+    """Run the Python server over HTTP; yield its URL. Connections wait until it is ready."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        number = listener.fileno()
+        process = subprocess.Popen(
+            [sys.executable, str(DESK), str(log), transport, str(number)], pass_fds=[number]
+        )
     try:
-        wait_for_port(port, process)
         yield f"http://127.0.0.1:{port}/{'sse' if transport == 'sse' else 'mcp'}"
     finally:
         process.kill()

@@ -36,7 +36,7 @@ def call(arguments: str) -> dict[str, Any]:
 
 def test_a_custom_tool_goes_out_as_a_function_and_comes_back_as_itself() -> None:
     exchange = ChatExchange(plan_for(tools=[CUSTOM]), GENERIC)
-    (tool,) = json.loads(exchange.body)["tools"]
+    (tool,) = json.loads(bytes(exchange.body))["tools"]
     assert tool["function"]["name"] == "note"
 
     deltas = [*exchange.feed(chunk("tool_calls", tool_calls=[call('{"input":"hi"}')]) + DONE)]
@@ -55,7 +55,7 @@ def test_a_required_call_is_emulated_where_the_server_knows_schemas() -> None:
     tool = {"type": "function", "name": "note", "parameters": {"type": "object"}}
     profile = next(p for p in PROFILES.values() if p.json_schema and not p.enforces_required)
     exchange = ChatExchange(plan_for(tools=[tool], tool_choice="required"), profile)
-    assert "tools" not in json.loads(exchange.body)
+    assert "tools" not in json.loads(bytes(exchange.body))
 
     answer = json.dumps({"name": "note", "arguments": {"a": 1}})
     deltas = [*exchange.feed(chunk("stop", content=answer) + DONE)]

@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from antiphon.plans.plan import Plan
 from antiphon.plans.toolbox import gather_tools
 from antiphon.protocol.items import Item
+from antiphon.protocol.long_body import PIECE, LongBody
 from antiphon.protocol.thread import Thread
 from antiphon.protocol.tools import Tool
+from antiphon.wires import plain
 from antiphon.wires import settled as settled_turns
 from antiphon.wires.chat import messages
 from antiphon.wires.chat.profiles import GENERIC, PROFILES, Profile
@@ -33,6 +35,10 @@ ANY_PROFILE: Final = (GENERIC, LATE_USER, APART, *PROFILES.values())
 
 def message(role: str, text: str = "hi", **more: Any) -> Item:
     return {"type": "message", "role": role, "content": text, **more}
+
+
+def plain_part(text: str) -> list[dict[str, Any]]:
+    return [{"type": "output_text", "text": text, "annotations": []}]
 
 
 def call(call_id: str, arguments: str = "{}", **more: Any) -> Item:
@@ -63,10 +69,8 @@ def plan_of(items: Sequence[Item], tools: Sequence[Tool] = (), **more: Any) -> P
 def assert_same(thread: Thread, tools: Sequence[Tool], profile: Profile, **more: Any) -> None:
     """Say the thread both ways."""
     body, report = write_request(plan_of(list(thread), tools, **more), profile)
-    assert encode_request(plan_of(thread, tools, **more), profile) == (
-        msgspec.json.encode(body),
-        report,
-    )
+    data, same = encode_request(plan_of(thread, tools, **more), profile)
+    assert (bytes(data), same) == (msgspec.json.encode(body), report)
 
 
 def grown(steps: Sequence[Sequence[Item]], profile: Profile = GENERIC) -> Thread:
@@ -94,7 +98,7 @@ def patience(turns: int) -> Iterator[None]:
 # What may stand in a conversation. Few names, so that they meet.
 
 _NAMES: Final = st.sampled_from(["a", "b", "c"])
-_TEXT: Final = st.sampled_from(["", "x", "ä\u2028", '{"a":1}', "{"])
+_TEXT: Final = st.sampled_from(["", "x", "ä\u2028", '{"a":1}', "{", "ä" * 9000])
 _PARTS: Final = st.sampled_from(
     [
         [{"type": "input_text", "text": "t", "odd": 1}],
@@ -297,12 +301,48 @@ def test_the_rest_of_the_request_is_the_same_too() -> None:
         assert_same(Thread([USER], WEIGHT), (), profile, stream=False)
 
 
+_PLAIN: Final = st.builds(
+    message, st.sampled_from(["user", "assistant"]), st.sampled_from([*map(plain_part, ("", "x"))])
+) | st.builds(message, st.sampled_from(["user", "assistant"]), st.sampled_from(["", "ä\u2028"]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.lists(_PLAIN, min_size=1, max_size=5), min_size=1, max_size=6),
+    st.lists(ITEM, max_size=4),
+    st.integers(1, 4),
+    st.sampled_from(ANY_PROFILE),
+)
+def test_plain_messages_are_said_as_all_others(
+    steps: list[list[Item]], others: list[Item], together: int, profile: Profile
+) -> None:
+    """In a thread that is read again and in one that grows, before and after other items."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain, "_TOGETHER", together)
+        items = [item for step in steps for item in step]
+        assert_same(Thread(items, WEIGHT), (), profile)
+        assert_same(Thread([*items, *others, *items], WEIGHT), (), profile)
+        assert_same(Thread([*others, *items, *others], WEIGHT), (), profile)
+        grown([*steps, others or [USER], *steps], profile)
+
+
+def test_settled_messages_are_the_same_pieces_in_the_next_request() -> None:
+    long = message("user", "word " * 4000)
+    thread = Thread([long, ANSWER] * 10, WEIGHT)
+    sent, _ = encode_request(plan_of(thread), GENERIC)
+    following, _ = encode_request(plan_of(thread.grow([long, ANSWER])), GENERIC)
+    assert isinstance(sent, LongBody)
+    assert isinstance(following, LongBody)
+    assert [*map(id, sent.lasting[:-1])] == [*map(id, following.lasting[: len(sent.lasting) - 1])]
+    assert all(PIECE <= len(piece) < 2 * PIECE for piece in following.lasting[:-1])
+
+
 def test_what_is_settled_is_not_looked_at_again() -> None:
     thread = grown([[USER, ANSWER, USER]])
     copy = Thread([{}, {}, {}, ANSWER], WEIGHT, thread.known)
     data, _ = encode_request(plan_of(copy), GENERIC)
 
-    assert msgspec.json.decode(data)["messages"] == [
+    assert msgspec.json.decode(bytes(data))["messages"] == [
         {"role": "user", "content": "hi"},
         {"role": "assistant", "content": "yes"},
         {"role": "user", "content": "hi"},

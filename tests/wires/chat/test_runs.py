@@ -136,3 +136,39 @@ def test_a_run_that_was_found_is_worth_looking_for_the_next() -> None:
         data = chunk({"content": "a"}, created=number)
         run.follow(data, read_chunk(data))
         assert run.read(events(data, data)) == ["a", "a"]
+
+
+def learned() -> ChunkRun:
+    """Return a run that knows its shape."""
+    run = after(SAID)
+    assert run.read(events(SAID)) == ["a"]
+    return run
+
+
+@pytest.mark.parametrize("text", ["b", ' "c"\n', "\\", "", "\u00e9", "\U0001f600", "</x>"])
+def test_a_whole_event_with_one_chunk_is_read_by_its_text(text: str) -> None:
+    assert learned().read_one(events(chunk({"content": text})) + b"\n\n") == text
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        events(SAID),
+        events(SAID) + b"\n",
+        events(SAID) + b"\r\n\r\n",
+        events(SAID, SAID) + b"\n\n",
+        events(chunk({"content": "a"}, usage={})) + b"\n\n",
+        events(SAID).replace(b'"a"', b'"a\nb"') + b"\n\n",
+        events(SAID).replace(b'"a"', b'"a\rb"') + b"\n\n",
+        events(SAID).replace(b'"a"', b'"\xff"') + b"\n\n",
+        events(SAID).replace(b'"a"', b'"a","x":"b"') + b"\n\n",
+        events(SAID)[:-9] + b"\n\n",
+        b"data: [DONE]\n\n",
+    ],
+)
+def test_an_event_of_another_shape_is_not_read(event: bytes) -> None:
+    assert learned().read_one(event) is None
+
+
+def test_no_event_is_read_before_its_shape_is_known() -> None:
+    assert after(SAID).read_one(events(SAID) + b"\n\n") is None

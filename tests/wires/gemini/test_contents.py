@@ -57,6 +57,16 @@ def test_system_texts_that_lead_are_the_system_instruction_one_part_each() -> No
     assert report == []
 
 
+@pytest.mark.parametrize("calls", [[], [call("a"), output("a")]], ids=["alone", "before a call"])
+def test_a_call_that_came_as_a_part_is_signed_and_its_item_stays_as_it_is(
+    calls: list[Item],
+) -> None:
+    item = {"type": "google:part", "part": {"functionCall": {"name": "look", "args": {}}}}
+    found, _ = contents(user("hi"), item, *calls, model=NEW)
+    assert found[1]["parts"][0]["thoughtSignature"] == DUMMY
+    assert item == {"type": "google:part", "part": {"functionCall": {"name": "look", "args": {}}}}
+
+
 def test_late_system_text_stays_in_its_place_as_a_user_text() -> None:
     late = {"type": "message", "role": "system", "content": "be brief"}
     found, report = contents(user("a"), said("b"), late, user("c"))

@@ -26,15 +26,20 @@ class Channel:
     def __init__(self) -> None:
         self.is_open = True
         self._tail: deque[Event] = deque(maxlen=_TAIL_EVENTS)
-        self._last = -1
+        self._newest: Event | None = None
         self._followers = 0
         self._changed = asyncio.Event()
+
+    @property
+    def _last(self) -> int:
+        """The number of the newest event."""
+        return -1 if self._newest is None else sequence_of(self._newest)
 
     def publish(self, events: list[Event]) -> None:
         """Tell these events, which are durable, to whoever listens."""
         if not events:
             return
-        self._last = sequence_of(events[-1])
+        self._newest = events[-1]
         if self._followers:
             self._tail.extend(events)
             self._wake()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum, auto
 from functools import partial
 from typing import Final
@@ -33,7 +33,7 @@ from antiphon.protocol.items import Item
 from antiphon.protocol.machines.log import pack_events, split_events
 from antiphon.protocol.response import Response
 from antiphon.store.base import Batch, Entry, Store
-from antiphon.store.promise import Promise
+from antiphon.store.promise import Promise, promised, promised_soon
 
 __all__ = ["Phase", "StoragePolicy", "TurnLog"]
 
@@ -113,9 +113,8 @@ class TurnLog:
         self._most = _FEW_EVENTS  # and how many may come
         self._trouble: Exception | None = None
         self._channel: Channel | None = None
-        self._opening: asyncio.Future[None] | None = None
-        self._opened = Batch(0, 0, b"")
-        self._early = 0  # how many events are stored early
+        self._opening: Promise[None] | None = None
+        self._early: list[Event] = []  # what is stored early
         self._is_queued = False
         self.phase = Phase.NEW
         self.is_cancelled = False
@@ -167,17 +166,19 @@ class TurnLog:
         When there is something to show, `post` these events again, with what follows them. A turn
         that is abandoned before that is removed again: no client knows of it.
         """
-        self._early = len(events)
-        self._opened = self._pack(events)
-        self._opening = asyncio.ensure_future(self._store_beginning(self._opened))
+        self._early = events
         self.phase = Phase.OPENING
-        if self.way is not None:
+        store = partial(self._store_beginning, self._pack(events))
+        if self.way is None:  # the request to the model goes out first
+            self._opening = promised_soon(store)
+        else:  # there may be much to do before the next pass of the loop
+            self._opening = promised(store)
             self._opening.add_done_callback(self._note_opened)
 
     async def opened(self) -> None:
         """Wait until a beginning that is stored early is stored, or could not be."""
         if self._opening is not None:
-            await asyncio.wait({self._opening})
+            await self._opening.arrived()
 
     def end_way(self) -> None:
         """Give up the right of way, if the turn has it."""
@@ -185,7 +186,7 @@ class TurnLog:
             self.way.end()
             self.way = None
 
-    def _note_opened(self, _: asyncio.Future[None]) -> None:
+    def _note_opened(self, _: Promise[None]) -> None:
         if not self._unshown:  # the model has sent nothing yet
             self.end_way()
 
@@ -325,25 +326,26 @@ class TurnLog:
         if not policy.is_stored:
             self.phase = _OPEN
             return len(self._unshown)
-        count = len(self._unshown) if self._opening is None else self._early
-        batch = self._pack(self._unshown[:count]) if policy.is_logged else None
-        if self._opening is not None and batch != self._opened:
+        count, begin = len(self._early), self._opening
+        if begin is not None and self._unshown[:count] != self._early:
             # It begins otherwise than we had thought that it would.
             if not await self._undo():
                 raise StoreUnavailable("what was begun cannot be undone now; try again")
+            begin = None
+        if begin is None:
             count = len(self._unshown)
-            batch = self._pack(self._unshown)
-        begin = self._opening or asyncio.ensure_future(self._store_beginning(batch))
-        self._opening, self.phase = None, Phase.NEW
+            batch = self._pack(self._unshown) if policy.is_logged else None
+            begin = promised(partial(self._store_beginning, batch))
+        self._early, self._opening, self.phase = [], None, Phase.NEW
         try:
-            await asyncio.shield(begin)
+            await begin
         except StoreUnavailable:
             self.phase = Phase.LOST
             raise
         except asyncio.CancelledError:
             # A turn that is left now has begun, if the store took it, and must end.
-            await asyncio.wait({begin})
-            self.phase = _OPEN if begin.exception() is None else Phase.LOST
+            await begin.arrived()
+            self.phase = _OPEN if begin.error is None else Phase.LOST
             raise
         finally:
             del begin  # it holds its error, whose traceback holds this frame
@@ -352,9 +354,8 @@ class TurnLog:
             self._channel = self._live.open(self._owner, self._response.id)
         return count
 
-    async def _store_beginning(self, batch: Batch | None) -> None:
-        policy = self._policy
-        await self._store.begin(self._owner, self._response, policy.items, batch=batch)
+    def _store_beginning(self, batch: Batch | None) -> Awaitable[None]:
+        return self._store.begin(self._owner, self._response, self._policy.items, batch=batch)
 
     async def _undo(self) -> bool:
         """Remove a stored beginning that was never shown; return whether it is surely gone.
@@ -363,8 +364,8 @@ class TurnLog:
         """
         opening = self._opening
         assert opening is not None
-        await asyncio.wait({opening})
-        is_in_doubt = opening.cancelled() or opening.exception() is not None
+        await opening.arrived()
+        is_in_doubt = opening.error is not None
         forget = partial(self._store.forget, self._owner, self._response.id)
         is_gone = not is_in_doubt
         try:
@@ -391,12 +392,10 @@ class TurnLog:
             self._trouble = error
             asyncio.get_running_loop().call_soon(self._report)  # after our caller has returned
             return
-        if isinstance(appended, Promise):
-            self._writing = appended
-            appended.add_done_callback(self._note_written)
-        else:
-            self._writing = asyncio.ensure_future(appended)
-            self._writing.add_done_callback(self._note_written)
+        if not isinstance(appended, Promise):
+            appended = asyncio.ensure_future(appended)
+        self._writing = appended
+        appended.add_done_callback(self._note_written)
 
     def _note_written(self, done: Promise[bool] | asyncio.Future[bool]) -> None:
         self._writing = None
@@ -410,7 +409,8 @@ class TurnLog:
             self._trouble = StoreUnavailable("the gateway ends; the log was not written")
         except Exception as error:  # noqa: BLE001 # no caller is above us; `settled` raises it
             self._trouble = error
-        self._report()
+        if self._waiter is not None or self._trouble is not None:
+            self._report()
 
     def _report(self) -> None:
         """Wake the waiter when no write is under way; without one, report an error to `alarm`."""
@@ -433,15 +433,18 @@ class TurnLog:
 
     def _show(self, count: int) -> None:
         """Show the first of the events that are not shown: they are durable now."""
-        rest = self._unshown[count:]
-        if rest:
-            del self._unshown[count:]
-        events, self._unshown = self._unshown, rest
+        events, rest = self._unshown, []
+        if count < len(events):
+            rest = events[count:]
+            del events[count:]
+        self._unshown = rest
         if self._channel is not None:
             self._channel.publish(events)  # to followers
-        self._is_read = self.sink.show(events)
-        most = self._most + _MORE_EVENTS if self._is_read else self._most // 2
-        self._most = min(max(most, _FEW_EVENTS), _MOST_EVENTS)
+        self._is_read = is_read = self.sink.show(events)
+        if not is_read:
+            self._most = max(self._most // 2, _FEW_EVENTS)
+        elif self._most < _MOST_EVENTS:
+            self._most = min(self._most + _MORE_EVENTS, _MOST_EVENTS)
 
     async def _quiet(self) -> None:
         """Wait until nothing is on its way to the log."""
@@ -470,7 +473,8 @@ class TurnLog:
 
     def _pack(self, events: list[Event]) -> Batch:
         first = sequence_of(events[0])
-        # The same bytes whenever it is packed: the beginning may be written early and compared.
-        at = max(0, int((self._clock() - self._began) * 1000)) if first else 0
-        body = pack_events(events, has_error_event=self._policy.has_error_event, at=at)
-        return Batch(first, sequence_of(events[-1]), body)
+        at = int((self._clock() - self._began) * 1000) if first else 0
+        body = pack_events(
+            events, has_error_event=self._policy.has_error_event, at=at if at > 0 else 0
+        )
+        return Batch(first, first if len(events) == 1 else sequence_of(events[-1]), body)

@@ -15,7 +15,7 @@ import msgspec
 from antiphon.engine.budget import COPIES, Hold
 from antiphon.protocol.errors import ContextTooLarge
 from antiphon.store.base import Size
-from antiphon.transport.aside import aside
+from antiphon.transport.aside import aside, aside_if
 
 __all__ = ["ContextLimits", "ContextSize"]
 
@@ -57,6 +57,11 @@ class ContextSize:
         return self._own.items > _LARGE_ITEMS or self._own.bytes > _MUCH_BYTES
 
     @property
+    def is_own_large(self) -> bool:
+        """Whether the event loop should not work on the turn's own items."""
+        return self._own.items > _LARGE_ITEMS or self._own.bytes > _LARGE_BYTES
+
+    @property
     def bytes(self) -> int:
         """How long the whole context is as JSON, about."""
         return self._own.bytes + self._earlier.bytes
@@ -66,6 +71,13 @@ class ContextSize:
         if self.is_large:
             return await aside(work, *args, **kwargs)
         return work(*args, **kwargs)
+
+    async def run_own(self, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        """Return what `work` makes of the turn's own items alone; large ones are worked on aside.
+
+        It looks at a few earlier items at most.
+        """
+        return await aside_if(self.is_own_large, work, *args, **kwargs)
 
     def admit_chain(self, size: Size) -> None:
         """Take the size of the chain that the turn continues. Raise if it is too large."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from typing import Final
+from itertools import chain, compress, repeat
+from operator import is_
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from antiphon.protocol.items import Item, Part, item_type
@@ -28,11 +30,16 @@ __all__ = [
     "is_file_part",
     "name_of",
     "parts_of",
+    "remembers_files",
     "with_parts",
 ]
 
 _IMAGES: Final = frozenset({"input_image", "computer_screenshot"})
+_FILES: Final = _IMAGES | {"input_file"}
 _MAX_NAME: Final = 200
+# So many items are looked at in a few calls of C code, which take some tens of microseconds.
+_TOGETHER: Final = 256
+_PLAIN: Final = frozenset({str, list, type(None)})
 _MARKS: Final = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
     (b"\xff\xd8\xff", "image/jpeg"),
@@ -66,13 +73,45 @@ def has_files(item: Item) -> bool:
 
 def file_places(items: Sequence[Item]) -> tuple[int, ...]:
     """Return the places of the items that have files. A thread remembers them."""
-    if isinstance(items, Thread):
-        return items.fold(has_files, (), _note_place)
-    return tuple(place for place, item in enumerate(items) if has_files(item))
+    if not isinstance(items, Thread):
+        return _places(items, 0, len(items))
+    begin, known = items.recall(file_places) or (0, ())
+    known += _places(items, begin, items.lasting)
+    items.learn(file_places, (items.lasting, known))
+    return known + _places(items, items.lasting, len(items))
 
 
-def _note_place(known: tuple[int, ...], place: int, item: Item) -> tuple[int, ...]:
-    return (*known, place) if has_files(item) else known
+def remembers_files(items: Sequence[Item]) -> bool:
+    """Return whether `file_places` has seen all of these items before, but for a few."""
+    if not isinstance(items, Thread):
+        return False
+    begin, _ = items.recall(file_places) or (0, ())
+    return len(items) - begin <= _TOGETHER
+
+
+def _places(items: Sequence[Item], begin: int, end: int) -> tuple[int, ...]:
+    """Return the places of the items from `begin` to `end` that have files."""
+    found: list[int] = []
+    for start in range(begin, end, _TOGETHER):
+        some = items[start : min(start + _TOGETHER, end)]
+        if not _are_plain(some):
+            found += [place for place, item in enumerate(some, start) if has_files(item)]
+    return tuple(found)
+
+
+def _are_plain(items: Sequence[Item]) -> bool:
+    """Return whether no item has a part of a type that files have: seen for all of them at once."""
+    contents = map(dict.get, items, repeat("content"))
+    outputs = map(dict.get, items, repeat("output"))
+    values: list[Any] = [*contents, *outputs]  # Any: of whatever type a caller put there
+    types = [*map(type, values)]
+    if not _PLAIN.issuperset(types):
+        return False
+    parts = chain.from_iterable(compress(values, map(is_, types, repeat(list))))
+    try:
+        return _FILES.isdisjoint(map(dict.get, parts, repeat("type")))
+    except TypeError:  # no part, or one of a type that is no text
+        return False
 
 
 def file_ids(items: Sequence[Item], places: Sequence[int]) -> list[str]:

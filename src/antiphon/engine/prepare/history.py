@@ -56,15 +56,18 @@ _CANNOT_GO_ON: Final = {
 class Context(msgspec.Struct, frozen=True):
     """The items a turn begins with: those of earlier turns, and its own.
 
-    `past` is the chain that it goes on with, if it is one of stored responses.
+    `past` is the chain that it goes on with, if it is one of stored responses. If there is nothing
+    earlier and the turn's own items are long, these are a thread.
     """
 
     earlier: Sequence[Item]
-    own: list[Item]
+    own: Sequence[Item]
     past: Past | None = None
 
     def join(self) -> Sequence[Item]:
         """Return all of them, in order."""
+        if not self.earlier:
+            return self.own
         if isinstance(self.earlier, Thread):
             return self.earlier.grow(self.own)
         return [*self.earlier, *self.own]
@@ -189,9 +192,14 @@ async def _gather(
     mint: Mint,
     earlier: Sequence[Item],
     size: ContextSize,
-) -> list[Item]:
+) -> Sequence[Item]:
     """Return the turn's own items, with ids; one that is there already is not added again."""
-    own, references = await size.run(_own_items, request.items, mint)
+    given = request.items
+    if isinstance(given, Thread) and not earlier:
+        thread = await size.run_own(_own_thread, given, mint)
+        if thread is not None:
+            return thread
+    own, references = await size.run_own(_own_items, given, mint)
     if not references:
         return own
     known = {said["id"] for said in earlier if "id" in said}
@@ -208,6 +216,19 @@ async def _gather(
         for place, item in enumerate(own)
         if place in found or place not in references
     ]
+
+
+def _own_thread(given: Thread, mint: Mint) -> Thread | None:
+    """Return the items with ids, which those that last keep; None if some are references."""
+    known: Thread = given.recall(_own_thread) or Thread()
+    new, references = _own_items(given[len(known) : given.lasting], mint)
+    tail, others = _own_items(given[given.lasting :], mint)
+    if references or others:
+        return None
+    if new:
+        known = known.grow(new, given.weight - known.weight)
+        given.learn(_own_thread, known)
+    return known.with_tail(tail)
 
 
 def _own_items(given: Sequence[Item], mint: Mint) -> tuple[list[Item], dict[int, int]]:
@@ -265,11 +286,7 @@ async def _find(store: Histories, owner: str, item_id: str, param: str) -> Item:
 
 def refuse_orphans(shown: Sequence[Item], own: Sequence[Item]) -> None:
     """Refuse an output among the turn's own items whose call the model is not shown before it."""
-    outputs = {item["id"] for item in own if is_output(item) and not _is_hosted(item)}
-    # Most outputs answer the calls just before them: then the rest is not searched.
-    if not outputs or _orphan(shown[-(len(own) + _NEAR) :], outputs) is None:
-        return
-    orphan = _orphan(shown, outputs)
+    orphan = _find_orphan(shown, own)
     if orphan is not None:
         raise InvalidRequest(
             f"No tool call found for function call output with call_id {answers(orphan)}.",
@@ -278,14 +295,44 @@ def refuse_orphans(shown: Sequence[Item], own: Sequence[Item]) -> None:
         )
 
 
-def _orphan(shown: Sequence[Item], outputs: set[str]) -> Item | None:
-    """Return the first of these outputs that no call comes before."""
-    calls: set[str] = set()
+def _find_orphan(shown: Sequence[Item], own: Sequence[Item]) -> Item | None:
+    if isinstance(own, Thread) and isinstance(shown, Thread):
+        return _orphan_of_thread(shown)
+    outputs = {item["id"] for item in own if is_output(item) and not _is_hosted(item)}
+    if not outputs:
+        return None
+    # Most outputs answer the calls just before them: then the rest is not searched.
+    near = _orphan(shown[-(len(own) + _NEAR) :], outputs.__contains__, set())
+    return near and _orphan(shown, outputs.__contains__, set())
+
+
+def _orphan_of_thread(shown: Thread) -> Item | None:
+    """Return the first output that no call comes before, of a thread of the turn's own items."""
+    begin, known = shown.recall(_orphan_of_thread) or (0, frozenset())
+    calls = set(known)
+    orphan = _orphan(shown[begin : shown.lasting], None, calls)
+    if orphan is not None:
+        return orphan
+    if begin < shown.lasting:
+        shown.learn(_orphan_of_thread, (shown.lasting, frozenset(calls)))
+    return _orphan(shown[shown.lasting :], None, calls)
+
+
+def _orphan(
+    shown: Sequence[Item], is_own: Callable[[object], bool] | None, calls: set[str]
+) -> Item | None:
+    """Return the first output that no call comes before; `calls` has those before, and gets more.
+
+    `is_own` is about the ids of outputs; None if all are the turn's own.
+    """
     for item in shown:
         if not is_output(item):
-            names = (item.get("call_id"), item.get("id"))
-            calls.update(name for name in names if isinstance(name, str))
-        elif item.get("id") in outputs and answers(item) not in calls:
+            for name in (item.get("call_id"), item.get("id")):
+                if isinstance(name, str):
+                    calls.add(name)
+        elif answers(item) in calls:
+            continue
+        elif not _is_hosted(item) if is_own is None else is_own(item.get("id")):
             return item
     return None
 

@@ -36,6 +36,7 @@ from antiphon.engine.prepare.file_parts import (
     is_file_part,
     name_of,
     parts_of,
+    remembers_files,
     with_parts,
 )
 from antiphon.engine.prepare.file_texts import FileTexts
@@ -114,7 +115,8 @@ class InputFiles:
         `own` are the items whose files must be there and readable. Raise NotFound or
         InvalidRequest if one is not.
         """
-        places = await size.run(file_places, items)
+        find = size.run_own if remembers_files(items) else size.run
+        places = await find(file_places, items)
         if not places:
             return items, []
         ids = file_ids(items, places)

@@ -21,12 +21,12 @@ __all__ = ["hide_secrets", "reveal_secrets"]
 
 _FIELD: Final = "antiphon_sealed"
 _KIND: Final = "tool secrets"
-_MARK: Final = b"mcp"
+_MARKS: Final = (b"mcp", b"\\u00")  # the type of such a tool, which may be written escaped
 
 
 def hide_secrets(body: bytes, owner: str, sealer: Sealer | None) -> bytes:
     """Return the body of a request as it may be stored."""
-    if _MARK not in body:
+    if not any(mark in body for mark in _MARKS):
         return body
     request = msgspec.json.decode(body)
     tools = request.get("tools") if isinstance(request, dict) else None

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -51,6 +51,12 @@ _DIGEST_BYTES: Final = 12
 _SYSTEM: Final = frozenset({"system", "developer"})
 # Items that set the scene for any reader.
 _SCENE: Final = frozenset({"additional_tools", "configuration_update"})
+_CARED_FOR: Final = frozenset({"reasoning", "compaction", TRIGGER})
+"""What is not always shown as it is."""
+_SEALED: Final = 1
+"""To be opened by itself."""
+_MEMORY: Final = 2
+"""To be shown instead of what came before it."""
 _CANNOT_OPEN: Final = "it was not sealed here for this owner, so what it stands for is left out"
 _FOREIGN_REASONING: Final = "encrypted_content of another server or owner"
 
@@ -102,14 +108,44 @@ def open_context(
 ) -> tuple[Sequence[Item], list[str]]:
     """Return what the model is shown of these items, and notes on what could not be opened."""
     if isinstance(items, Thread):
-        if not items.fold(_needs_care, False, _note_care):
+        if _CARED_FOR.isdisjoint(items.types):
             return items, []
-    elif not any(_needs_care(item) for item in items):
+        care = items.fold(_care_for, 0, _note_care)
+        if care < _MEMORY:
+            return _uncover_thread(items, owner, sealer) if care else (items, [])
+    elif not any(_care_for(item) for item in items):
         return list(items), []
     opener = _Opener(owner, sealer)
     start, shown = opener.recall(items)
-    shown += opener.uncover(items, start)
+    shown += opener.uncover(items, start, len(items))
     return shown, opener.notes()
+
+
+class _Uncovered(NamedTuple):
+    """The items of a thread before `place`, opened by `sealer` for `owner`."""
+
+    owner: str
+    sealer: Sealer | None
+    place: int = 0
+    shown: Thread = Thread()
+    foreign: tuple[int, ...] = ()
+
+
+def _uncover_thread(
+    items: Thread, owner: str, sealer: Sealer | None
+) -> tuple[Sequence[Item], list[str]]:
+    """Open the reasoning of a thread, which remembers what it holds."""
+    known: _Uncovered | None = items.recall(_uncover_thread)
+    if known is None or known.owner != owner or known.sealer is not sealer:
+        known = _Uncovered(owner, sealer)
+    opener = _Opener(owner, sealer, known.foreign)
+    if known.place < items.lasting:
+        new = opener.uncover(items, known.place, items.lasting)
+        shown = known.shown.grow(new, items.weight - known.shown.weight)
+        known = _Uncovered(owner, sealer, items.lasting, shown, opener.foreign)
+        items.learn(_uncover_thread, known)
+    tail = opener.uncover(items, items.lasting, len(items))
+    return known.shown.with_tail(tail), opener.notes()
 
 
 def remember(memory: Memory, earlier: Sequence[Item]) -> list[Item]:
@@ -153,35 +189,37 @@ def digest_of(message: Item) -> str:
 class _Opener:
     """Opens what one owner is shown, and remembers what does not open."""
 
-    def __init__(self, owner: str, sealer: Sealer | None) -> None:
+    def __init__(self, owner: str, sealer: Sealer | None, foreign: Iterable[int] = ()) -> None:
         self._owner = owner
         self._sealer = sealer
         self._closed: list[int] = []
-        self._foreign: list[int] = []
+        self._foreign: list[int] = [*foreign]
+
+    @property
+    def foreign(self) -> tuple[int, ...]:
+        """Where reasoning stands that did not open."""
+        return tuple(self._foreign)
 
     def recall(self, items: Sequence[Item]) -> tuple[int, list[Item]]:
         """Return where the items begin that are shown as they are, and what comes before."""
-        for index in range(len(items) - 1, -1, -1):
-            if item_type(items[index]) != "compaction":
-                continue
+        places = [at for at, item in enumerate(items) if item.get("type") == "compaction"]
+        for index in reversed(places):
             memory = self._open(items[index].get("encrypted_content"), "compaction", Memory)
             if memory is not None:
                 return index + 1, remember(_with_states(memory), items[:index])
             self._closed.append(index)
         return 0, []
 
-    def uncover(self, items: Sequence[Item], start: int) -> list[Item]:
-        """Return the items from `start` on, with their reasoning opened."""
+    def uncover(self, items: Sequence[Item], start: int, end: int) -> list[Item]:
+        """Return the items between these places, with their reasoning opened."""
         shown: list[Item] = []
-        for index in range(start, len(items)):
+        for index in range(start, end):
             item = items[index]
-            match item_type(item):
-                case "compaction" | "compaction_trigger":
-                    continue
-                case "reasoning" if seal_of(item):
-                    shown += self._think(index, item)
-                case _:
-                    shown.append(item)
+            kind = item.get("type")
+            if kind == "reasoning" and seal_of(item):
+                shown += self._think(index, item)
+            elif kind not in ("compaction", TRIGGER):
+                shown.append(item)
         return shown
 
     def notes(self) -> list[str]:
@@ -199,7 +237,9 @@ class _Opener:
         """
         if item.get(NATIVE) == ABANDONED:
             return []
-        readable = {key: item[key] for key in item if key not in ("encrypted_content", NATIVE)}
+        readable = item.copy()
+        readable.pop("encrypted_content", None)
+        readable.pop(NATIVE, None)
         thought = self._open(seal_of(item), "reasoning", _Thought)
         if thought is not None and thought.native is not None:
             readable[NATIVE] = thought.native
@@ -224,13 +264,16 @@ class _Opener:
             return None
 
 
-def _needs_care(item: Item) -> bool:
+def _care_for(item: Item) -> int:
+    """Return 0 if an item is shown as it is, and which care it needs otherwise."""
     kind = item_type(item)
-    return kind in ("compaction", TRIGGER) or (kind == "reasoning" and bool(seal_of(item)))
+    if kind == "reasoning":
+        return _SEALED if seal_of(item) else 0
+    return _MEMORY if kind in ("compaction", TRIGGER) else 0
 
 
-def _note_care(is_needed: bool, _: int, item: Item) -> bool:
-    return is_needed or _needs_care(item)
+def _note_care(most: int, _: int, item: Item) -> int:
+    return max(most, _care_for(item))
 
 
 def _with_states(memory: Memory) -> Memory:

@@ -106,10 +106,13 @@ class Background:
         turn.take_over()
         self._start(turn)
 
-    async def cancel(self, owner: str, response_id: str) -> Response:
+    async def cancel(
+        self, owner: str, response_id: str, *, outlives_reader: bool = False
+    ) -> Response:
         """Cancel a background response, wherever it runs; return it when it has ended.
 
-        One that has ended already is returned as it is.
+        One that has ended already is returned as it is. `outlives_reader` if the others go on
+        too when their client leaves: then they can be cancelled as well.
         """
         store = self._store
         response = await store.get(owner, response_id)
@@ -117,7 +120,7 @@ class Background:
             raise no_response(response_id)
         if response.status in DONE_STATUSES:
             return response
-        if not response.background:
+        if not response.background and not outlives_reader:
             raise InvalidRequest(
                 "only a response in the background can be cancelled; to stop any other, "
                 "close its connection",

@@ -166,7 +166,7 @@ class Compaction(Policy):
 
     async def _sum_up(self, plan: Plan, division: _Division, rounds: Rounds) -> Memory:
         """Let the model write the summary, and emit it sealed."""
-        writer = Summariser(self._route, plan, self._context, self._charges)
+        writer = Summariser(self._route, plan, self._context, self._charges, rounds.check_reader)
         memory = _keep(await writer.write(division.told), division)
         await rounds.emit([*map(Degraded, writer.notes), *self._pass(memory)])
         return memory

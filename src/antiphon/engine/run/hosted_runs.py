@@ -28,6 +28,7 @@ from antiphon.engine.run.rounds import Rounds
 from antiphon.engine.run.turn_charges import TurnCharges, Wanted
 from antiphon.plans.aliases import is_plain
 from antiphon.protocol.deltas import Delta, ItemClosed, ItemOpened, ItemPassed, ItemProgressed
+from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.items import Item, item_type
 from antiphon.protocol.token_counts import NO_TOKENS
 from antiphon.store.base.ledger import LineItem, Refused
@@ -121,7 +122,7 @@ class HostedRuns:
         followed: set[int] = set()
         try:
             while len(outcomes) < len(work):
-                room = self._limits.at_once - (len(keys) - len(outcomes))
+                room = self._room(len(keys) - len(outcomes), rounds)
                 some = [waiting.popleft() for _ in range(min(room, len(waiting)))]
                 if some:
                     keys += await self._open([one for _, one in some], rounds)
@@ -140,6 +141,19 @@ class HostedRuns:
         finally:
             await _stop(tasks)
         return [outcomes[number] for number in range(len(work))]
+
+    def _room(self, running: int, rounds: Rounds) -> int:
+        """Return how many calls may start now.
+
+        Raise AntiphonError if nothing more is to be begun, once the calls that run have ended.
+        """
+        try:
+            rounds.check_reader()
+        except AntiphonError:
+            if running:
+                return 0
+            raise
+        return self._limits.at_once - running
 
     async def _open(self, some: Sequence[Work], rounds: Rounds) -> list[str]:
         """Open the items of calls that start now; return their keys when that is durable."""

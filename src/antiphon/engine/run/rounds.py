@@ -38,6 +38,7 @@ from antiphon.store.base import RoundKind
 __all__ = ["Next", "Policy", "RoundEnd", "Rounds", "RoundsSink"]
 
 _TEXT: Final = frozenset({TextGrew})
+_NOTES: Final = frozenset({Degraded})
 _TAKEN_OUT: Final = frozenset({Degraded, Stopped, UsageKnown})
 # What is no answer yet: a server may send it and then fail.
 _SILENT: Final = _TAKEN_OUT | {TierUsed}
@@ -56,8 +57,13 @@ class RoundsSink(DeltaSink, Protocol):
     def begin_round(self, plan: Plan, *, continues: bool) -> None:
         """Note that the model is about to be asked with this plan.
 
-        `continues` if the round goes on with the answer of the one before.
+        `continues` if the round goes on with the answer of the one before. Raise as
+        `check_reader` does.
         """
+        ...
+
+    def check_reader(self) -> None:
+        """Raise AntiphonError if nothing more is to be begun: the reader has left."""
         ...
 
     async def settled(self) -> None:
@@ -194,7 +200,6 @@ class Rounds:
         self._reports = True
         self._blamed: BackendError | None = None
         self._fault: BackendError | None = None  # why this round is made by another backend
-        self._reset()
 
     def _reset(self) -> None:
         self._is_taken = _not_yet
@@ -266,6 +271,10 @@ class Rounds:
     async def settle(self) -> None:
         """Wait until everything that was emitted is durable, if the turn keeps a log."""
         await self._sink.settled()
+
+    def check_reader(self) -> None:
+        """Raise AntiphonError if nothing more is to be begun: the reader has left."""
+        self._sink.check_reader()
 
     def spend(self, usage: Usage | None) -> None:
         """Add what a policy has spent; None if that was not counted."""
@@ -425,9 +434,10 @@ class Rounds:
         speaks = self._has_spoken or not batch or not _SILENT.issuperset(map(type, batch))
         self._has_spoken = self._passes_text = speaks
         if self._seeing:
-            if any(policy.is_slow(batch) for policy in self._seeing):
-                self._slow, self._is_behind, self._passes_text = batch, True, False
-                return None
+            for policy in self._seeing:
+                if policy.is_slow(batch):
+                    self._slow, self._is_behind, self._passes_text = batch, True, False
+                    return None
             batch = self._see(batch)
             self._note_state()
         forwarded = self._sort_out(batch)
@@ -456,14 +466,20 @@ class Rounds:
 
     def _note_state(self) -> None:
         """Note whether the next text can pass without a look at it."""
-        notes = [policy.note_text for policy in self._seeing]
-        self._passes_text = self._has_spoken and None not in notes
-        heard = [one for one in self._seeing if one.note_text not in (None, _ignore)]
-        self._notes = tuple(filter(None, (one.note_text for one in heard)))
-        self._batch_notes = tuple(one.note_texts for one in heard)
-        wanted = [policy.looks_for for policy in self._seeing if policy.looks_for is not None]
-        self._looks_for = wanted[0] if wanted else None
-        self._passes_text = self._passes_text and len(wanted) < 2
+        self._passes_text = False
+        notes: list[Callable[[str], object]] = []
+        batch_notes: list[Callable[[list[str]], object]] = []
+        looks_for: re.Pattern[str] | None = None
+        for policy in self._seeing:
+            note, wanted = policy.note_text, policy.looks_for
+            if note is None or (wanted is not None and looks_for is not None):
+                return
+            looks_for = looks_for or wanted
+            if note is not _ignore:
+                notes.append(note)
+                batch_notes.append(policy.note_texts)
+        self._notes, self._batch_notes = notes, batch_notes
+        self._looks_for, self._passes_text = looks_for, self._has_spoken
 
     async def drained(self) -> None:
         """Wait until more can be taken."""
@@ -502,11 +518,12 @@ class Rounds:
 
     def _sort_out(self, batch: Sequence[Delta]) -> Sequence[Delta] | None:
         """Return what is to be forwarded; None if it is nothing."""
-        if not _TAKEN_OUT.isdisjoint(map(type, batch)):
-            notes = [delta.what for delta in batch if isinstance(delta, Degraded)]
-            if notes:
+        kinds = {*map(type, batch)}
+        if not _TAKEN_OUT.isdisjoint(kinds):
+            if Degraded in kinds:
+                notes = [delta.what for delta in batch if isinstance(delta, Degraded)]
                 self._report(notes, is_said=self.has_begun and len(notes) < len(batch))
-            if len(notes) == len(batch):
+            if kinds == _NOTES:
                 return None
             batch = self._take_out(batch)
         return None if not batch and self.has_begun else batch

@@ -8,7 +8,7 @@ never empty: the model that writes none has failed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -58,7 +58,15 @@ class Summariser:
     `context` is how many tokens the model takes, if that is known; `charges` pay for it.
     """
 
-    def __init__(self, route: Route, plan: Plan, context: int | None, charges: TurnCharges) -> None:
+    def __init__(
+        self,
+        route: Route,
+        plan: Plan,
+        context: int | None,
+        charges: TurnCharges,
+        check_reader: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._check_reader = check_reader
         self._notes: list[str] = []
         self._route = route
         self._plan = plan
@@ -104,7 +112,7 @@ class Summariser:
     async def _ask(self, items: Sequence[Item]) -> str:
         self._calls += 1
         plan = _summary_plan(self._plan, items)
-        answer = _Notes()
+        answer = _Notes(self._check_reader)
         with suppress(_TooLong):
             await ask_route(self._route, plan, (), answer, self._charges, kind="compaction")
         self._notes += [note for note in answer.degraded if not note.startswith(_IRRELEVANT)]
@@ -131,7 +139,9 @@ class _TooLong(Exception):
 class _Notes:
     """Takes the notes that a model writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, check_reader: Callable[[], None]) -> None:
+        self.check_reader = check_reader
+        """See `RoundsSink`."""
         self.text = ""
         self.reason: str | None = None
         self.degraded: list[str] = []
@@ -160,7 +170,7 @@ class _Notes:
         self.degraded += notes
 
     def begin_round(self, plan: Plan, *, continues: bool) -> None:
-        return
+        self.check_reader()
 
 
 def cut_texts(item: Item, size: int) -> Item:

@@ -10,7 +10,7 @@ Guarantees for callers of `Turn.run`:
 - with `store` on, every event is durable before it is shown. Only if the store fails is the
   output sent all the same, with a failure, and the end is stored later;
 - cancelling the run, or a reader that disconnects, stops the model at once and stores the output
-  so far as `cancelled`.
+  so far as `cancelled`; with `on_disconnect = "finish"` see `reader`.
 
 A background turn has no reader. It was stored as `queued`, so any error ends it, and nothing is
 raised.
@@ -36,6 +36,7 @@ from antiphon.engine.prepare.format import FormatCheck
 from antiphon.engine.prepare.native_states import keep_states
 from antiphon.engine.prepare.validate import refuse_degraded
 from antiphon.engine.run.ask_route import ask_route
+from antiphon.engine.run.reader import OnDisconnect, Reader, outlive
 from antiphon.engine.run.rounds import Policy
 from antiphon.engine.run.sinks import NO_READER, EventSink, ReaderGone, show_all
 from antiphon.engine.run.truncate import Truncate
@@ -72,6 +73,7 @@ _OPEN: Final = Phase.OPEN
 # While owners share the event loop: what a model has sent is handled in pieces of this many.
 _BATCHES_IN_A_TURN: Final = 4
 _CANCELLED: Final = "the response was cancelled"
+_LEFT: Final = "the client left"
 
 
 Carry = Callable[[Response, Mapping[str, KeptState]], Awaitable[None]]
@@ -109,10 +111,32 @@ class TurnInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Called with the response when it has ended and is durable."""
     carry: Carry | None = None
     """Keeps what its caller cannot send back of a response, before its end is shown."""
+    on_disconnect: OnDisconnect = "cancel"
+    """What becomes of it when its reader leaves."""
 
 
 class Turn:
     """One run of a model for one request."""
+
+    attempts = 1
+    """How many requests were sent to deployments, as far as more than one was needed."""
+    ended: Response | None = None
+    """The response as it ended, once it has."""
+    interruption: AntiphonError | None = None
+    """Why the turn was interrupted, if it was."""
+    streams_overflow = True
+    """Whether a stream that was asked for reports a context that is too long."""
+    on_end: Callable[[Response], Awaitable[None]] | None = None
+    """Awaited with the response as it ended, before the last events are shown."""
+    is_running = False
+    """A queued turn runs when there is room for it."""
+    _reader: Reader | None = None
+    _store_error: StoreUnavailable | None = None
+    _is_ending = False
+    # Whether the log did not want more when something was posted last. Else a caller of
+    # `drained` waits for the event loop only.
+    _is_behind = True
+    _batches = 0
 
     def __init__(
         self, services: TurnServices, inputs: TurnInputs, builder: ResponseBuilder, log: TurnLog
@@ -123,10 +147,6 @@ class Turn:
         self.model = inputs.response.model
         self.served_by: Candidate = inputs.route.first
         """The deployment that is asked, once one is."""
-        self.attempts = 1
-        """How many requests were sent to deployments, as far as more than one was needed."""
-        self.ended: Response | None = None
-        """The response as it ended, once it has."""
         self.route = inputs.route
         """Who may answer."""
         self.plan = inputs.plan
@@ -140,21 +160,7 @@ class Turn:
         self._turn_log = log
         self.hold = inputs.size.hold
         """The memory that is reserved for it; released by the code that ends the turn."""
-        self.interruption: AntiphonError | None = None
-        """Why the turn was interrupted, if it was."""
-        self._store_error: StoreUnavailable | None = None
         self._assembly = Assembly(inputs.plan, builder, reserve=self.hold.reserve_output)
-        self._is_ending = False
-        # Whether the log did not want more when something was posted last. Else a caller of
-        # `drained` waits for the event loop only.
-        self._is_behind = True
-        self._batches = 0
-        self.streams_overflow = True
-        """Whether a stream that was asked for reports a context that is too long."""
-        self.on_end: Callable[[Response], Awaitable[None]] | None = None
-        """Awaited with the response as it ended, before the last events are shown."""
-        self.is_running = False
-        """A queued turn runs when there is room for it."""
 
     @property
     def degraded(self) -> tuple[str, ...]:
@@ -176,12 +182,17 @@ class Turn:
         self._turn_log.sink = sink
         if self._share.is_paced:
             self._turn_log.way = Way.of_this_task()
+        work = self._run(self._foreground())
         try:
-            await self._run(self._foreground())
+            if self._inputs.on_disconnect == "cancel":
+                await work
+            else:
+                self._turn_log.sink = self._reader = Reader(sink)
+                await outlive(self._reader, work, lambda: self.interruption is not None)
         finally:
             # What the caller gave us may refer to the turn: only the garbage collector would
             # find both.
-            self._turn_log.sink, self.on_end = NO_READER, None
+            self._turn_log.sink, self._reader, self.on_end = NO_READER, None, None
 
     async def respond(self) -> Response:
         """Run the turn without a reader; return the response it ends in.
@@ -315,8 +326,14 @@ class Turn:
         await self.drained()
         await self._turn_log.settled()  # what follows a beginning that was stored early
 
+    def check_reader(self) -> None:
+        """Raise TurnCancelled if the reader has left: nothing more is begun for it."""
+        if self._reader is not None and self._reader.has_left:
+            raise TurnCancelled(_LEFT)
+
     def begin_round(self, plan: Plan, *, continues: bool) -> None:
         """Begin a round; begin to store the beginning of the turn while the model is asked."""
+        self.check_reader()
         self._turn_log.post(self._assembly.begin_round(plan, continues=continues))
         if self._turn_log.may_begin_early:
             self._turn_log.begin_early(self._builder.start())
@@ -452,7 +469,7 @@ class Turn:
     async def _leave(self) -> None:
         """Store the output so far of a turn whose reader has left."""
         self._turn_log.alarm = None
-        reason = self.interruption or TurnCancelled("the client left")
+        reason = self.interruption or TurnCancelled(_LEFT)
         if self._turn_log.has_begun:
             await asyncio.shield(self._conclude(reason))
         elif self._turn_log.phase is Phase.LOST:
@@ -516,8 +533,9 @@ class Turn:
         settled = self.charges.entries()
         sent = [] if self.charges.kept is None else await self.charges.kept.entries()
         entries = [*self._services.notify(self.owner, response), *settled, *sent]
-        output = keep_states(response.output, self._builder.states)
-        kept = msgspec.structs.replace(response, output=output)
+        kept, states = response, self._builder.states
+        if states:
+            kept = msgspec.structs.replace(response, output=keep_states(response.output, states))
         try:
             events = await self._turn_log.finish(events, kept, entries)
         except StoreUnavailable as error:
@@ -529,7 +547,7 @@ class Turn:
                 self.charges.note_written(settled)
             self._inputs.remember(kept)
             if self._inputs.carry is not None:
-                await self._inputs.carry(response, self._builder.states)
+                await self._inputs.carry(response, states)
         self.ended = response
         self._services.observe(response)
         return events

@@ -50,6 +50,7 @@ __all__ = [
 
 # From the figure to rely on most to the one to rely on least.
 _BASES: Final[tuple[Basis, ...]] = ("reported", "counted", "assumed")
+_GRANTED: Final = Granted()
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +70,17 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 class HeldCharge:
     """A charge that is held, until it is settled."""
 
+    first: float | None = None
+    """When the first output came."""
+    is_open = True
+    span_id = 0
+    """The name of the call in a trace, if it is traced."""
+    finish = ""
+    """Why the model stopped, as far as it has stated that."""
+    output_type = "text"
+    plan: Plan | None = None
+    """What the model is asked."""
+
     def __init__(self, number: int, wanted: Wanted, *, is_limited: bool) -> None:
         self.number = number
         self.wanted = wanted
@@ -76,16 +88,6 @@ class HeldCharge:
         self.is_limited = is_limited
         """Whether more than is held must be asked for before it is used."""
         self.started = time.monotonic()
-        self.first: float | None = None
-        """When the first output came."""
-        self.is_open = True
-        self.span_id = 0
-        """The name of the call in a trace, if it is traced."""
-        self.finish = ""
-        """Why the model stopped, as far as it has stated that."""
-        self.output_type = "text"
-        self.plan: Plan | None = None
-        """What the model is asked."""
 
     @property
     def held_cost(self) -> int | None:
@@ -130,6 +132,19 @@ NO_WATCHER: Final[ChargeWatcher] = _NoWatcher()
 class TurnCharges:
     """Who pays for a turn, and what it has used so far. `defer` writes what a store cannot now."""
 
+    granted = _GRANTED
+    """What was granted last, for the headers of the answer."""
+    refused: Refused | None = None
+    """Why the turn could not go on, if a limit was reached in it."""
+    used = NO_TOKENS
+    count = 0
+    """How many charges were reserved."""
+    has_output = False
+    """Whether a charge that is settled has had any output."""
+    _is_request_counted = False
+    _basis = 0  # the place in _BASES of the least reliable figure
+    _cost: int | None = 0
+
     def __init__(
         self,
         ledger: Ledger,
@@ -151,28 +166,16 @@ class TurnCharges:
         self.model = model
         self.context_bytes = context_bytes
         """Returns how long the context of the turn is, about."""
-        self.granted = Granted()
-        """What was granted last, for the headers of the answer."""
-        self.refused: Refused | None = None
-        """Why the turn could not go on, if a limit was reached in it."""
-        self.used = NO_TOKENS
-        self.count = 0
-        """How many charges were reserved."""
-        self.has_output = False
-        """Whether a charge that is settled has had any output."""
         self._watcher = watcher
         self._ledger = ledger
         self._defer = defer
         self._run = run
-        self._is_request_counted = False
-        self._basis = 0  # the place in _BASES of the least reliable figure
-        self._cost: int | None = 0
         self._open: dict[int, HeldCharge] = {}
         self._unwritten: list[Settlement] = []
 
     async def limits_apply(self) -> bool:
         """Return whether a reservation may be refused."""
-        if self._run.ceiling is not None:
+        if self._run.is_limited:
             return True
         return await self._ledger.limits_apply(self.payer, self.model)
 
@@ -184,7 +187,7 @@ class TurnCharges:
         """
         number, self.count = self.count, self.count + 1
         reservation = self._reservation(number, wanted)
-        granted: Granted | Refused = Granted()
+        granted: Granted | Refused = _GRANTED
         if is_limited:
             settled = tuple(self._unwritten)
             granted = await self._ledger.reserve(reservation, settled)
@@ -193,6 +196,9 @@ class TurnCharges:
             # What is not known to be durable goes with the end of the turn.
             self._ledger.reserve_soon(reservation)
         if isinstance(granted, Refused):
+            # Nothing is kept of it, and a request is found by its charge with the number 0.
+            if self.count == number + 1:
+                self.count = number
             return granted
         self.granted, self._is_request_counted = granted, True
         charge = self._open[number] = HeldCharge(number, wanted, is_limited=granted.is_limited)
@@ -217,6 +223,7 @@ class TurnCharges:
             held_cost=_held_cost(wanted, wanted.held),
             is_request=not self._is_request_counted,
             run_ceiling=self._run.ceiling,
+            run_default=self._run.default,
         )
 
     async def extend(self, charge: HeldCharge, held: TokenCounts) -> bool:

@@ -214,6 +214,13 @@ class ResponseBuilder:
         _HANDLERS[type(delta)](self, delta)
         return self._out.take()
 
+    def feed_text(self, delta: TextGrew) -> list[Event]:
+        """Like `feed`, for what most deltas are."""
+        self._write_text(delta)
+        out = self._out
+        events, out.events = out.events, []
+        return events
+
     def feed_all(self, deltas: Iterable[Delta]) -> list[Event]:
         """Return the events that these deltas cause. If one is refused, those before it wait.
 
@@ -413,10 +420,14 @@ class ResponseBuilder:
     def _write_text(self, delta: TextGrew) -> None:
         """Go on with the text that is open, as nearly always: then nothing is open beside it."""
         out, prose, text = self._out, self._prose.open, delta.text
-        if delta.begins is not None or not text or prose is None or (part := prose.part) is None:
-            self._write_prose(delta)
-            return
-        if part.kind != "output_text":
+        part = None if prose is None else prose.part
+        if (
+            prose is None
+            or part is None
+            or part.kind != "output_text"
+            or not text
+            or delta.begins is not None
+        ):
             self._write_prose(delta)
             return
         part.growing.add(text)

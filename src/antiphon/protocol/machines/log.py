@@ -163,9 +163,15 @@ def pack_events(events: Sequence[Event], *, has_error_event: bool = True, at: in
         and event.extra is event.obfuscation is UNSET
         and event.logprobs == []
     ):
-        place = event.item_id, event.output_index, event.content_index
-        run = [_RunRecord("text", event.sequence_number, *place, [event.delta])]
-        return _encode((1, run, True, at) if at else (1, run))
+        run = _RunRecord(
+            "text",
+            event.sequence_number,
+            event.item_id,
+            event.output_index,
+            event.content_index,
+            [event.delta],
+        )
+        return _encode((1, [run], True, at) if at else (1, [run]))
     records = _records(events)
     is_marked = not has_error_event and getattr(events[0], "sequence_number", None) == 0
     if at:

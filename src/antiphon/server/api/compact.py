@@ -91,7 +91,7 @@ async def _begin(call: Call, request: CreateResponse) -> Turn:
         request,
         call.principal,
         strict=call.is_strict,
-        run=read_run(call.request.headers),
+        run=read_run(call.request.headers, call.principal),
         hold=call.held,
         body_bytes=len(await read_data(call)),
     )

@@ -173,13 +173,18 @@ class Admission:
         try:
             await turn.run(sink)
         finally:
-            if self._ask is not None and not self._ask.is_stored:
-                self._response = turn.ended
+            self._note_end(turn)
 
     async def respond(self, turn: Runs) -> Response:
-        """Run the turn; return its response."""
-        self._response = await turn.respond()
-        return self._response
+        """Run the turn; return its response, and keep it in the same way."""
+        try:
+            return await turn.respond()
+        finally:
+            self._note_end(turn)
+
+    def _note_end(self, turn: Runs) -> None:
+        if self._ask is not None and not self._ask.is_stored:
+            self._response = turn.ended
 
 
 class Idempotency:

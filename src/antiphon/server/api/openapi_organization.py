@@ -107,6 +107,7 @@ _TIMES: Final = [
     _in_query("limit", "integer"),
     _in_query("page"),
     *(_list_in_query(name) for name in ("group_by", "project_ids", "api_key_ids")),
+    *(_list_in_query(name) for name in ("antiphon.conversation", "antiphon.run")),
 ]
 
 

@@ -74,7 +74,7 @@ async def relay(path: str, call: Call) -> web.StreamResponse:
     is_streamed = bool(body.get("stream"))
     async with app.room_for_turn(call.owner):
         kind: ChargeKind = "embedding" if path == EMBEDDINGS else "model"
-        run = read_run(call.request.headers)
+        run = read_run(call.request.headers, call.principal)
         charges = app.engine.charges(call.principal, app.engine.mint("resp"), model, run=run)
         wanted = wanted_for(served_by, kind, body, len(sent))
         is_capped = isinstance(body.get("max_tokens"), int)

@@ -25,7 +25,7 @@ _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 async def create(call: Call) -> web.StreamResponse:
     """Run a turn; answer with its response, or with its events as they come."""
-    return await answer_turn(call, ResponsesDoor(call.dialect))
+    return await answer_turn(call, ResponsesDoor(call.dialect, call.inputs))
 
 
 async def retrieve(call: Call) -> web.StreamResponse:
@@ -65,9 +65,14 @@ async def times(call: Call) -> web.StreamResponse:
 
 
 async def cancel(call: Call) -> web.StreamResponse:
-    """Cancel a background response; return it as it ended."""
-    dialect = call.dialect
-    response = await call.app.engine.background.cancel(call.owner, call.path_id)
+    """Cancel a response in the background, or one that outlives its reader; return its end."""
+    dialect, app = call.dialect, call.app
+    outlives_reader = app.engine.setup.on_disconnect == "finish"
+    if outlives_reader:
+        app.cancel(call.owner, call.path_id)
+    response = await app.engine.background.cancel(
+        call.owner, call.path_id, outlives_reader=outlives_reader
+    )
     return call.json(encode_response(Hidden().response(response), dialect))
 
 

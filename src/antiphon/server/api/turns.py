@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from functools import partial
+from typing import Final
 
 from aiohttp import web
 
@@ -34,6 +35,12 @@ from antiphon.wires.door import Asked, Door, EventEncoder
 
 __all__ = ["answer_turn", "event_stream", "stream_log"]
 
+_STREAM: Final = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+}
+
 
 async def answer_turn(call: Call, door: Door) -> web.StreamResponse:
     """Run the turn that a body asks for; answer whole, or with its events as they come."""
@@ -42,14 +49,13 @@ async def answer_turn(call: Call, door: Door) -> web.StreamResponse:
     is_large = len(data) > app.limits.parse_on_loop_bytes
     asked = await aside_if(is_large, door.read, data, headers)
     try:
-        return await _answer(call, door, asked)
+        return await _answer(call, door, asked, data)
     except InvalidRequest as error:
         raise await aside_if(is_large, door.rename, data, headers, error) from None
 
 
-async def _answer(call: Call, door: Door, asked: Asked) -> web.StreamResponse:
+async def _answer(call: Call, door: Door, asked: Asked, data: bytes) -> web.StreamResponse:
     app, headers, request = call.app, call.request.headers, asked.request
-    data = await read_data(call)
     guard = partial(app.keys.guarding, call.principal)
     admitted = app.idempotency.admit(
         call.principal, headers, data, request, guard, call.entry.route
@@ -92,7 +98,7 @@ async def _begin(call: Call, asked: Asked, admission: Admission) -> Turn:
         strict=call.is_strict,
         response_id=admission.response_id,
         session=call.request.headers.get(SESSION_HEADER),
-        run=read_run(call.request.headers),
+        run=read_run(call.request.headers, call.principal),
         carries_state=call.app.doors.keep_state and not asked.returns_state,
         returns_items=asked.returns_items,
         carries_items=call.app.doors.keep_state,
@@ -107,7 +113,10 @@ async def _run_in_background(call: Call, asked: Asked, admission: Admission) -> 
         turn = await _begin(call, asked, admission)
         body = hide_secrets(await read_data(call), call.owner, call.app.engine.sealer)
         kept = keep_request(
-            body, call.principal, read_run(call.request.headers), is_strict=call.is_strict
+            body,
+            call.principal,
+            read_run(call.request.headers, call.principal),
+            is_strict=call.is_strict,
         )
         call.entry.note_turn(turn)
         response = await background.submit(turn, kept)
@@ -174,11 +183,7 @@ def _whole(call: Call, asked: Asked, response: Response, degraded: tuple[str, ..
 
 def event_stream(call: Call, degraded: tuple[str, ...]) -> web.StreamResponse:
     """Return the head of an answer of server-sent events."""
-    answer = web.StreamResponse()
-    answer.content_type = "text/event-stream"
-    answer.charset = "utf-8"
-    answer.headers["Cache-Control"] = "no-cache"
-    answer.headers["X-Accel-Buffering"] = "no"
+    answer = web.StreamResponse(headers=_STREAM)
     call.sign(answer)
     note_degraded(answer, degraded)
     return answer

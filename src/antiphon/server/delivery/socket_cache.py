@@ -90,10 +90,11 @@ class SocketCache:
 class Shelf:
     """The last turns of one socket."""
 
-    __slots__ = ("_cache", "_turns")
+    __slots__ = ("_cache", "_is_closed", "_turns")
 
     def __init__(self, cache: SocketCache) -> None:
         self._cache = cache
+        self._is_closed = False
         self._turns: dict[str, _Kept] = {}  # oldest first
 
     def find(self, response_id: str) -> _Kept | None:
@@ -104,9 +105,9 @@ class Shelf:
         return kept
 
     def keep(self, response_id: str, status: str, chunks: _Chunks, count: int = 0) -> None:
-        """Keep a turn of so many items; the oldest give way."""
+        """Keep a turn of so many items; the oldest give way. Nothing is kept once it is closed."""
         self.forget(response_id)
-        if _size(chunks) > self._cache.shelf_bytes:
+        if self._is_closed or _size(chunks) > self._cache.shelf_bytes:
             return  # the client must send it all again, and will be told so
         kept = _Kept(self, response_id, status, chunks, count)
         self._turns[response_id] = kept
@@ -120,8 +121,9 @@ class Shelf:
         if kept is not None:
             self._cache.remove(kept)
 
-    def clear(self) -> None:
-        """Drop everything: the socket is gone."""
+    def close(self) -> None:
+        """Drop everything: the socket is gone. A turn may outlive it."""
+        self._is_closed = True
         for response_id in list(self._turns):
             self.forget(response_id)
 

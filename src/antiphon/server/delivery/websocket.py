@@ -189,7 +189,7 @@ class _Socket:
             self._arrival.release()
             if self._closing is not None:
                 self._closing.cancel()
-            self._shelf.clear()
+            self._shelf.close()
             await self._lanes.stop()
 
     async def beat(self) -> None:
@@ -288,7 +288,7 @@ class _Socket:
                     recall=recall,
                     over_socket=True,
                     session=self._request.headers.get(SESSION_HEADER),
-                    run=read_run(self._request.headers),
+                    run=read_run(self._request.headers, principal),
                     hold=hold,
                     body_bytes=len(data),
                 )

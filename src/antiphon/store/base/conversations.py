@@ -32,8 +32,9 @@ class ItemPage(msgspec.Struct, frozen=True):
 class Conversations(Protocol):
     """The conversations, each with one writer at a time.
 
-    A conversation is locked by the response that writes to it. The lock ends with `finish` of
-    that response, with `unlock`, and with the store that took it, if the response never began.
+    A conversation is locked by the response that writes to it, which names it in its field
+    `conversation`. The lock ends with `finish` of that response, with `unlock`, and with the store
+    that took it, if the response never began.
     """
 
     async def create(

@@ -55,6 +55,10 @@ class KeyRecord(msgspec.Struct, frozen=True):
     """The secret before the last rotation, and the time when it ends."""
     last_used_at: int | None = None
     """Written at most once a minute."""
+    run_budget: int | None = None
+    """Nano-dollars that a run may cost whose requests name no budget; None if nothing limits it."""
+    max_run_budget: int | None = None
+    """The most that a run may cost, in nano-dollars, whatever its requests name."""
 
     def accepts(self, digest: bytes, now: int) -> bool:
         """Return whether this is the digest of a secret of the key that is good now."""
@@ -73,6 +77,8 @@ class KeyChange(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] | UnsetType | None = UNSET
     never_store: bool | UnsetType = UNSET
     expires_at: int | UnsetType | None = UNSET
+    run_budget: int | UnsetType | None = UNSET
+    max_run_budget: int | UnsetType | None = UNSET
 
 
 class Access(msgspec.Struct, frozen=True):

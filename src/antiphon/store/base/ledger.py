@@ -126,8 +126,16 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it counts as a request: the first charge of a turn does."""
     run_ceiling: int | None = None
     """Nano-dollars that the run may spend. The first of a run sets it; a later one may lower it."""
+    run_default: int | None = None
+    """The same for a run that has no ceiling yet: it lowers none that there is."""
     allows_unpriced: bool = False
     """Whether a budget in money lets it pass without a price."""
+
+    @property
+    def limits_run(self) -> bool:
+        """Whether its run has a ceiling from here on, if it has none yet."""
+        is_limited = self.run_ceiling is not None or self.run_default is not None
+        return is_limited and self.payer.run is not None
 
 
 class LineItem(msgspec.Struct, frozen=True):
@@ -255,6 +263,14 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[LineItem, ...] = ()
 
 
+UsageField = (
+    Literal["project", "key", "user", "model", "provider", "kind", "basis", "outcome"]
+    | Literal["conversation", "run"]
+)
+_MINUTE: Final = 60
+_IN_NO_SUM: Final = frozenset({"conversation", "run"})
+
+
 class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which settled charges to sum up, and by what. Times are seconds since the epoch."""
 
@@ -262,15 +278,23 @@ class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
     end: int
     width: Literal[60, 3600, 86400]
     """Seconds of a bucket. Buckets begin at multiples of it."""
-    group_by: tuple[
-        Literal["project", "key", "user", "model", "provider", "kind", "basis", "outcome"], ...
-    ] = ()
+    group_by: tuple[UsageField, ...] = ()
     projects: tuple[str, ...] = ()
     """Only these; all if there are none. The same holds for the other filters."""
     keys: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     kinds: tuple[ChargeKind, ...] = ()
+    conversations: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    most: int | None = None
+    """No more rows than these are returned; which ones is not defined."""
+
+    @property
+    def reads_charges(self) -> bool:
+        """Whether it is answered from single charges, because no sum knows enough."""
+        names_some = bool(self.conversations or self.runs)
+        return self.width == _MINUTE or names_some or not _IN_NO_SUM.isdisjoint(self.group_by)
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,6 +309,8 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
     kind: ChargeKind | None = None
     basis: Basis | None = None
     outcome: Outcome | None = None
+    conversation: str | None = None
+    run: str | None = None
     charges: int = 0
     requests: int = 0
     used: TokenCounts = NO_TOKENS
@@ -417,6 +443,13 @@ class Ledger(Protocol):
 
     async def check(self) -> list[LedgerProblem]:
         """Return what the books contradict: nothing, if all is well. Reads every charge."""
+        ...
+
+    async def total(self, limit: int) -> int:
+        """Total up to `limit` past hours without keys and users; return how many.
+
+        It changes no answer: questions that need neither are then answered from fewer rows.
+        """
         ...
 
     async def sweep(self, before: int, limit: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from antiphon.protocol.items import Item
@@ -17,7 +17,7 @@ __all__ = ["Turns"]
 class Turns(Protocol):
     """Begins, ends, returns and removes responses."""
 
-    async def begin(
+    def begin(
         self,
         owner: str,
         response: Response,
@@ -25,12 +25,13 @@ class Turns(Protocol):
         *,
         batch: Batch | None = None,
         request: bytes | None = None,
-    ) -> None:
+    ) -> Awaitable[None]:
         """Store a turn that has begun, with its own input items (all have ids).
 
         Ordered before the `append` and `finish` of the same response. With a `batch`, the
-        first of its log, it is durable on return, else it need not be. `request` is kept until
-        the end, for a store that claims the turn. A second begin of one id changes nothing.
+        first of its log, it is durable once this was awaited, else it need not be. `request` is
+        kept until the end, for a store that claims the turn. A second begin of one id changes
+        nothing.
         """
         ...
 

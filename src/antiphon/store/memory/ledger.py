@@ -174,13 +174,18 @@ class MemoryLedger:
 
     async def usage(self, query: UsageQuery) -> list[UsageRow]:
         self._check_open()
-        if query.width in self._sums:
+        if not query.reads_charges:
             return fold_usage(query, self._sums[query.width])
         settled = (kept for kept in self._charges.values() if kept.charge.state == "settled")
         return fold_usage(
             query,
             (
-                (keys_of(kept.charge, query.width), sum_of(kept.charge, is_request=kept.is_request))
+                (
+                    keys_of(kept.charge, query.width)._replace(
+                        conversation=kept.charge.payer.conversation, run=kept.charge.payer.run
+                    ),
+                    sum_of(kept.charge, is_request=kept.is_request),
+                )
                 for kept in settled
             ),
         )
@@ -263,6 +268,11 @@ class MemoryLedger:
             check.add(kept.charge, is_request=kept.is_request, is_alive=True)
         return check.problems()
 
+    async def total(self, limit: int) -> int:
+        """Do nothing: few enough sums fit in memory."""
+        self._check_open()
+        return 0
+
     async def sweep(self, before: int, limit: int) -> int:
         self._check_open()
         ended = (key for key, kept in self._charges.items() if kept.charge.state != "held")
@@ -333,7 +343,7 @@ class MemoryLedger:
     def _books(self, wanted: Reservation | None = None) -> Books:
         """Return all budgets and limits; for a reservation, with what its run has used."""
         runs = {}
-        if wanted is not None and wanted.run_ceiling is not None and wanted.payer.run is not None:
+        if wanted is not None and wanted.limits_run:
             run = wanted.payer.scope_ids()["run"]
             runs[run] = self._used("run", run, "usd", 0)
         for row in self._limits.values():

@@ -61,11 +61,11 @@ class MemoryTrees:
         return found
 
     def _node(self, owner: str, name: str, turn: StoredTurn) -> TreeNode:
-        short = [item.body for item in turn.inputs if len(item.body) < _LONGEST]
+        last = [item.body for item in turn.inputs[-1:] if len(item.body) < _LONGEST]
         return TreeNode(
             response=decode_turn(turn.body, [], turn.status),
             children=len(self._turns.children(owner, name)),
-            last_input=decode_item(short[-1]) if short else None,
+            last_input=decode_item(last[0]) if last else None,
         )
 
 

@@ -67,6 +67,7 @@ from antiphon.store.postgres.ledger_reading import (
     find_usage,
     open_charges,
 )
+from antiphon.store.postgres.ledger_totals import add_totals, untotalled
 from antiphon.store.postgres.ledger_work import LEDGER, Extension, Work
 from antiphon.store.postgres.node import Node
 from antiphon.store.postgres.rows import is_text
@@ -115,7 +116,7 @@ class PostgresLedger:
             with suppress(StoreUnavailable):
                 self._flusher.post(LEDGER, ("", wanted.response_id), undo, _SIZE)
             raise
-        if wanted.run_ceiling is not None:
+        if wanted.limits_run:
             self._read_at = float("-inf")
         return answer
 
@@ -204,7 +205,7 @@ class PostgresLedger:
         return await self._database.ask(partial(find_requests, query=query))
 
     async def usage(self, query: UsageQuery) -> list[UsageRow]:
-        return await self._database.ask(partial(find_usage, query=query))
+        return await self._database.view(partial(find_usage, query=query))
 
     async def put_budget(self, budget: Budget, *, audit: AuditRecord | None = None) -> BudgetState:
         async def run(connection: Connection) -> BudgetRow:
@@ -265,6 +266,17 @@ class PostgresLedger:
             raise unavailable(error) from error
         finally:
             connection.terminate()
+
+    async def total(self, limit: int) -> int:
+        # Called often, and mostly without result: reading closes no gate.
+        start, end = await self._database.ask(partial(untotalled, now=self._now()))
+        if start >= end:
+            return 0
+        add = partial(add_totals, now=self._now(), limit=limit)
+        try:
+            return await self._database.change(add)
+        except UncertainCommit:
+            return await self._database.change(add)
 
     async def sweep(self, before: int, limit: int) -> int:
         removed = await self._change(partial(sweep_charges, before=before, limit=limit))

@@ -43,18 +43,18 @@ _UNFINISHED: Final = """
     JOIN responses ON responses.owner = wanted.owner AND responses.id = wanted.id
     WHERE responses.writer IS NOT NULL
 """
-_TAKE: Final = "UPDATE charges SET writer = $1 WHERE key = ANY($2::bigint[])"
+_TAKE: Final = "UPDATE charges_held SET writer = $1 WHERE key = ANY($2::bigint[])"
 _CLAIM: Final = f"""
     UPDATE charges SET writer = $1 WHERE response = ANY($2::bytea[]) AND state = {HELD}
 """  # noqa: S608 # constants
-_SWEEP: Final = f"""
+_SWEEP: Final = """
     WITH gone AS (
-        DELETE FROM charges WHERE key = ANY(ARRAY(
-            SELECT key FROM charges WHERE reserved_at < $1 AND state <> {HELD}
+        DELETE FROM charges_ended WHERE ctid = ANY(ARRAY(
+            SELECT ctid FROM charges_ended WHERE reserved_at < $1
             ORDER BY reserved_at LIMIT $2 FOR UPDATE SKIP LOCKED
         )) RETURNING TRUE
     ) SELECT count(*) FROM gone
-"""  # noqa: S608 # constants
+"""
 _MARK: Final = """
     INSERT INTO ledger_marks VALUES ('swept_before', $1)
     ON CONFLICT (name) DO UPDATE SET value = greatest(ledger_marks.value, excluded.value)

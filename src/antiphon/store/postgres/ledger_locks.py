@@ -9,7 +9,7 @@ What a row holds is read after it was locked, and so is the time, which is the d
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from antiphon.protocol.token_counts import TokenCounts
@@ -45,19 +45,27 @@ _CHARGE_COLUMNS: Final = (
     *("held_fresh", "held_cached", "held_cache_write", "held_output", "held_reasoning"),
 )
 # Charges by name, and the held ones of runs that have no budget in money yet: theirs may be made.
+# Those that have ended never change, and are not locked.
 _LOCK_CHARGES: Final = f"""
-    SELECT {", ".join(_CHARGE_COLUMNS)} FROM charges WHERE key = ANY(ARRAY(
-        SELECT charges.key FROM unnest($1::bytea[], $2::integer[]) AS wanted (response, number)
-        JOIN charges ON charges.response = wanted.response AND charges.number = wanted.number
-        UNION ALL
-        SELECT charges.key FROM unnest($3::integer[], $4::integer[], $5::text[])
-            AS wanted (project, run, scope_id)
-        JOIN charges ON charges.run = wanted.run AND charges.project = wanted.project
-        WHERE charges.state = {HELD} AND NOT EXISTS (
-            SELECT FROM budgets WHERE budgets.scope = 'run' AND budgets.unit = 'usd'
-            AND budgets.scope_id = wanted.scope_id AND budgets.period = 'total'
-        )
-    )) ORDER BY key FOR UPDATE
+    WITH locked AS MATERIALIZED (
+        SELECT {", ".join(_CHARGE_COLUMNS)} FROM charges_held WHERE key = ANY(ARRAY(
+            SELECT held.key FROM unnest($1::bytea[], $2::integer[]) AS wanted (response, number)
+            JOIN charges_held AS held
+                ON held.response = wanted.response AND held.number = wanted.number
+            UNION ALL
+            SELECT held.key FROM unnest($3::integer[], $4::integer[], $5::text[])
+                AS runs (project, run, scope_id)
+            JOIN charges_held AS held ON held.run = runs.run AND held.project = runs.project
+            WHERE held.state = {HELD} AND NOT EXISTS (
+                SELECT FROM budgets WHERE budgets.scope = 'run' AND budgets.unit = 'usd'
+                AND budgets.scope_id = runs.scope_id AND budgets.period = 'total'
+            )
+        )) ORDER BY key FOR UPDATE
+    ) SELECT * FROM locked UNION ALL
+    SELECT {", ".join(f"ended.{name}" for name in _CHARGE_COLUMNS)}
+    FROM unnest($6::bytea[], $7::integer[]) AS wanted (response, number)
+    JOIN charges_ended AS ended
+        ON ended.response = wanted.response AND ended.number = wanted.number
 """  # noqa: S608 # constants
 # The time of the last row is that at which all are locked.
 _LOCK: Final = f"""
@@ -112,17 +120,20 @@ def _lock_of(run: str) -> int:
 
 async def lock_charges(
     connection: Connection,
-    names: Iterable[tuple[bytes, int]],
-    runs: Iterable[tuple[int, int, str]] = (),
+    held: Sequence[tuple[bytes, int]],
+    runs: Sequence[tuple[int, int, str]],
+    ended: Sequence[tuple[bytes, int]],
 ) -> dict[tuple[bytes, int], LockedCharge]:
-    """Lock charges by response and number, and those held of runs without a budget.
+    """Lock held charges by response and number, and those of runs without a budget.
 
-    A run is given as the numbers of its project and its name, and the `scope_id`.
+    A run is given as the numbers of its project and its name, and the `scope_id`. Charges `ended`
+    are returned too if they have.
     """
-    wanted, of_runs = list(names), list(runs)
-    if not wanted and not of_runs:
+    if not held and not runs:
         return {}
-    rows = await connection.fetch(_LOCK_CHARGES, *columns(wanted, 2), *columns(of_runs, 3))
+    rows = await connection.fetch(
+        _LOCK_CHARGES, *columns(held, 2), *columns(runs, 3), *columns(ended, 2)
+    )
     return {
         (row["response"], row["number"]): LockedCharge(
             row,

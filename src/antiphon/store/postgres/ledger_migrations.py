@@ -2,17 +2,25 @@
 
 `names` gives every name that charges repeat a number. A charge is held while `state` is 0, and
 has a `writer` and `links` only then. There are no NULLs in the key of `usage_sums`: 0 is no name.
-`ledger_marks` has the time before which charges may have been swept, in seconds, the version of
-budgets and limits, which grows with every change of them, and the thresholds of budgets that were
-reported. The columns of a charge stand by their width, so that none is padded. A budget changes
-with every charge: half of each page is kept free, so that no index needs a new entry.
+Its rows with a negative width are totals, which are not by key, user or project (`ledger_sums`).
+`ledger_marks` has the time before which charges may have been swept, and that before which there
+are totals, in seconds, the version of budgets and limits, which grows with every change of them,
+and the thresholds of budgets that were reported. The columns of a charge stand by their width, so
+that none is padded. A budget changes with every charge: half of each page is kept free, so that no
+index needs a new entry.
+
+`charges` has two partitions. A charge is held in a small one, `charges_held`. Its end moves the row
+to `charges_ended`, where it is never changed: each index has one entry for it, and no space is lost
+to rows that were replaced. There is no primary key: only a row that is held can move, so no other
+one has its number. The index by response has hashes, because one of ids, which are random, would
+take twice the space.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["LEDGER_TABLES"]
+__all__ = ["CHARGE_PARTITIONS", "LEDGER_TABLES"]
 
 LEDGER_TABLES: Final[tuple[str, ...]] = (
     """CREATE TABLE names (
@@ -119,4 +127,27 @@ LEDGER_TABLES: Final[tuple[str, ...]] = (
         name TEXT COLLATE "C" PRIMARY KEY,
         value BIGINT NOT NULL
     )""",
+)
+
+CHARGE_PARTITIONS: Final[tuple[str, ...]] = (
+    "ALTER TABLE charges RENAME TO charges_ended",
+    "ALTER TABLE charges_ended ALTER COLUMN key DROP IDENTITY",
+    """ALTER TABLE charges_ended
+        DROP CONSTRAINT charges_pkey, DROP CONSTRAINT charges_response_number_key""",
+    # What is swept can be replicated without a primary key.
+    "ALTER TABLE charges_ended REPLICA IDENTITY FULL",
+    "ALTER TABLE charges_ended SET (autovacuum_vacuum_scale_factor = 0.02)",
+    "DROP INDEX charges_held",
+    "CREATE INDEX charges_by_response ON charges_ended USING hash (response)",
+    "CREATE TABLE charges (LIKE charges_ended) PARTITION BY LIST (state)",
+    "CREATE SEQUENCE charges_key_seq OWNED BY charges.key",
+    "SELECT setval('charges_key_seq', coalesce(max(key), 0) + 1, FALSE) FROM charges_ended",
+    "ALTER TABLE charges ALTER COLUMN key SET DEFAULT nextval('charges_key_seq')",
+    """CREATE TABLE charges_held PARTITION OF charges (PRIMARY KEY (key), UNIQUE (response, number))
+        FOR VALUES IN (0) WITH (autovacuum_vacuum_scale_factor = 0.02)""",
+    # All rows are in it. Only a partial index is read without a condition on its columns.
+    "CREATE INDEX charges_held_by_writer ON charges_held (writer) WHERE state = 0",
+    """WITH held AS (DELETE FROM charges_ended WHERE state = 0 RETURNING *)
+        INSERT INTO charges_held SELECT * FROM held""",
+    "ALTER TABLE charges ATTACH PARTITION charges_ended FOR VALUES IN (1, 2)",
 )

@@ -29,9 +29,10 @@ from antiphon.store.ledger_rows import (
     to_millis,
     usage_rows,
 )
-from antiphon.store.ledger_sums import WIDTHS, UsageKey, UsageSum
+from antiphon.store.ledger_sums import WIDTHS, UsageKey, UsageSum, spans_of
 from antiphon.store.postgres.database import Connection
 from antiphon.store.postgres.ledger_names import find_names, read_names
+from antiphon.store.postgres.ledger_totals import totalled_before
 
 __all__ = ["check_books", "find_charges", "find_requests", "find_usage", "open_charges"]
 
@@ -55,14 +56,14 @@ _PARTS: Final = ", ".join(f"sum({part})::bigint" for part in TokenCounts.__struc
 _FROM_SUMS: Final = (
     f"sum(charges)::bigint, sum(requests)::bigint, {_PARTS}, sum(cost)::bigint,"
     " sum(unpriced)::bigint, coalesce(sum(charges) FILTER (WHERE basis <> 0), 0)::bigint"
-    " FROM usage_sums WHERE start >= $1 AND start < $2 AND width = "
+    " FROM usage_sums WHERE width = $1 AND start >= $2 AND start < $3"
 )
 _FROM_CHARGES: Final = (
     f"count(*), sum(is_request)::bigint, {_PARTS}, coalesce(sum(cost), 0)::bigint,"
     " count(*) FILTER (WHERE cost IS NULL), count(*) FILTER (WHERE basis <> 0)"
     f" FROM charges WHERE reserved_at >= $1 AND reserved_at < $2 AND state = {SETTLED}"
 )
-_NAMED: Final = frozenset({"project", "key", "user", "model", "provider"})
+_NAMED: Final = frozenset({"project", "key", "user", "model", "provider", "conversation", "run"})
 _COLUMN_OF: Final = {"key": "api_key", "user": "user_id"}
 
 
@@ -129,23 +130,24 @@ async def _charges(connection: Connection, rows: Sequence[Any]) -> list[Charge]:
 
 
 async def find_usage(connection: Connection, query: UsageQuery) -> list[UsageRow]:
-    """Return sums of settled charges."""
+    """Return sums of settled charges, in a transaction that sees one state."""
     width, first = query.width, query.start // query.width * query.width
     groups = [_COLUMN_OF.get(name, name) for name in query.group_by]
-    if width in WIDTHS:
-        head, source, bounds = "start", f"{_FROM_SUMS}{width}", (first, query.end)
+    spans: Sequence[tuple[int, ...]]
+    if not query.reads_charges:
+        head, source = "start", _FROM_SUMS
+        spans = spans_of(query, await totalled_before(connection))
     else:
         last = -(-query.end // width) * width
         head = f"reserved_at / {width * 1000} * {width}"
         groups = [f"coalesce({column}, 0)" for column in groups]
-        source, bounds = _FROM_CHARGES, (first * 1000, last * 1000)
+        source, spans = _FROM_CHARGES, [(first * 1000, last * 1000)]
     columns = ", ".join(str(place + 1) for place in range(len(groups) + 1))
-    rows = await connection.fetch(
+    question = (
         f"SELECT {', '.join([head, *groups])}, {source}{await _filter(connection, query)}"
-        f" GROUP BY {columns}",
-        *bounds,
+        f" GROUP BY {columns}{'' if query.most is None else f' LIMIT {query.most}'}"
     )
-    values = [tuple(row) for row in rows]
+    values = [tuple(row) for span in spans for row in await connection.fetch(question, *span)]
     named = [place for place, field in enumerate(query.group_by, 1) if field in _NAMED]
     names = await read_names(connection, {row[place] for row in values for place in named})
     return usage_rows(values, query.group_by, names.get)
@@ -159,6 +161,8 @@ async def _filter(connection: Connection, query: UsageQuery) -> str:
         ("api_key", query.keys),
         ("user_id", query.users),
         ("model", query.models),
+        ("conversation", query.conversations),
+        ("run", query.runs),
     ):
         if names:
             found = await find_names(connection, names)
@@ -179,7 +183,8 @@ async def check_books(connection: Connection) -> list[LedgerProblem]:
     rows = await connection.fetch(f"SELECT {', '.join(BUDGET_COLUMNS)} FROM budgets")  # noqa: S608
     swept = await connection.fetchval("SELECT value FROM ledger_marks WHERE name = 'swept_before'")
     budgets = [budget_row(tuple(row)) for row in rows]
-    check = BookCheck(budgets, await _all_sums(connection, names), swept or 0)
+    sums, totalled = await _all_sums(connection, names), await totalled_before(connection)
+    check = BookCheck(budgets, sums, swept or 0, totalled)
     cursor = await connection.cursor(_EVERY)
     while found := await cursor.fetch(_AT_ONCE):
         for row in found:
@@ -198,7 +203,7 @@ async def _all_sums(
         charges, requests, *parts, cost, unpriced = tuple(row)[10:]
         place = UsageKey(
             start,
-            names[project],
+            names.get(project, ""),
             names.get(key),
             names.get(user),
             names[model],

@@ -139,24 +139,27 @@ class _Group:
         for one in wanted:
             if one.payer.run is not None:
                 run = one.payer.scope_ids()["run"]
-                runs[run] = runs.get(run, False) or one.run_ceiling is not None
+                runs[run] = runs.get(run, False) or one.limits_run
         await lock_runs(self._connection, runs)
         names = {name for one in wanted for name in names_of(one) if name is not None}
         self._in_gate = await number_in_gate(self._connection, names | {writer})
         self._numbers = self._in_gate.numbers
-        charges = [(pack_id(one.response_id), one.number) for one in wanted]
+        reserved = {(pack_id(one.response_id), one.number) for one in wanted}
+        charges = set(reserved)
         for work in self._works:
-            charges += [(pack_id(one.response_id), one.number) for one in work.settled]
+            charges |= {(pack_id(one.response_id), one.number) for one in work.settled}
             if work.extension is not None:
-                charges.append((pack_id(work.extension.response_id), work.extension.number))
+                charges.add((pack_id(work.extension.response_id), work.extension.number))
             if work.undone is not None:
-                charges.append((pack_id(work.undone[0]), work.undone[1]))
+                charges.add((pack_id(work.undone[0]), work.undone[1]))
         alone = {
             (*self._run_numbers(one), one.payer.scope_ids()["run"])
             for one in wanted
-            if one.payer.run is not None and one.run_ceiling is not None
+            if one.limits_run
         }
-        self._charges = await lock_charges(self._connection, sorted(set(charges)), sorted(alone))
+        self._charges = await lock_charges(
+            self._connection, sorted(charges), sorted(alone), sorted(reserved)
+        )
 
     async def _lock_sums(
         self, scopes: Sequence[tuple[str, str]], links: Sequence[Links]
@@ -218,9 +221,7 @@ class _Group:
             if (row.budget.scope, row.budget.unit, row.budget.period) == ("run", "usd", "total")
         }
         runs = {
-            one.payer.scope_ids()["run"]: self._run_numbers(one)
-            for one in wanted
-            if one.run_ceiling is not None and one.payer.run is not None
+            one.payer.scope_ids()["run"]: self._run_numbers(one) for one in wanted if one.limits_run
         }
         runs = {run: numbers for run, numbers in runs.items() if run not in known}
         if not runs:
@@ -292,7 +293,7 @@ class _Group:
 
     def _has_no_ceiling(self, place: int) -> bool:
         wanted = self._works[place].wanted
-        return wanted is None or wanted.run_ceiling is None
+        return wanted is None or not wanted.limits_run
 
     async def _write(
         self,

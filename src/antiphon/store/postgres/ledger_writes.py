@@ -35,6 +35,7 @@ from antiphon.store.ledger_sums import WIDTHS
 from antiphon.store.postgres.database import Connection
 from antiphon.store.postgres.ledger_locks import LockedCharge
 from antiphon.store.postgres.ledger_names import numbers_of
+from antiphon.store.postgres.ledger_totals import REOPEN
 from antiphon.store.postgres.rows import columns
 
 __all__ = [
@@ -72,27 +73,39 @@ def _unnest(names: Sequence[str]) -> str:
     return f"unnest({', '.join(arrays)}) WITH ORDINALITY AS wanted ({', '.join(names)}, place)"
 
 
-def _update(table: str, names: Sequence[str], more: str = "") -> str:
+def _update(table: str, names: Sequence[str]) -> str:
     """Return an update of the rows of a key with the other columns."""
     changes = ", ".join(f"{name} = wanted.{name}" for name in names[1:])
     return (
-        f"UPDATE {table} SET {changes}{more} FROM {_unnest(names)}"  # noqa: S608 # constants
+        f"UPDATE {table} SET {changes} FROM {_unnest(names)}"  # noqa: S608 # constants
         f" WHERE {table}.key = wanted.key"
     )
 
 
 _INSERT_CHARGES: Final = (
-    f"INSERT INTO charges ({', '.join(HELD_COLUMNS)}) SELECT {', '.join(HELD_COLUMNS)}"  # noqa: S608
-    f" FROM {_unnest(HELD_COLUMNS)} ORDER BY place"
+    f"INSERT INTO charges_held ({', '.join(HELD_COLUMNS)}) SELECT {', '.join(HELD_COLUMNS)}"  # noqa: S608
+    f" FROM {_unnest(HELD_COLUMNS)} WHERE NOT EXISTS (SELECT FROM charges_ended AS ended"
+    " WHERE ended.response = wanted.response AND ended.number = wanted.number) ORDER BY place"
     " ON CONFLICT (response, number) DO NOTHING RETURNING key"
 )
 _SETTLED: Final = (
     *("key", "state", "settled_at", *_PARTS, "cost", "basis", "outcome"),
     *("first_ms", "total_ms", "items"),
 )
-_SETTLE: Final = _update("charges", _SETTLED, ", writer = NULL, links = NULL")
-_HOLD: Final = _update("charges", ("key", *(f"held_{part}" for part in _PARTS), "held_cost"))
-_LINK: Final = _update("charges", ("key", "links"))
+_KEPT: Final = ("key", *(name for name in HELD_COLUMNS if name not in {"state", "writer", "links"}))
+"""What stays of a charge when it ends."""
+_ENDED: Final = ", ".join(_KEPT + _SETTLED[1:])
+_MOVED: Final = ", ".join(
+    [*(f"charges_held.{name}" for name in _KEPT), *(f"wanted.{name}" for name in _SETTLED[1:])]
+)
+_SETTLE: Final = f"""
+    WITH gone AS (
+        DELETE FROM charges_held USING {_unnest(_SETTLED)}
+        WHERE charges_held.key = wanted.key RETURNING {_MOVED}
+    ) INSERT INTO charges_ended ({_ENDED}) SELECT * FROM gone
+"""  # noqa: S608 # constants
+_HOLD: Final = _update("charges_held", ("key", *(f"held_{part}" for part in _PARTS), "held_cost"))
+_LINK: Final = _update("charges_held", ("key", "links"))
 _UPDATE_BUDGETS: Final = _update(
     "budgets", ("key", "ceiling", "period_start", "spent", "held", "excess")
 )
@@ -108,7 +121,8 @@ _SUM_KEYS: Final = (
 )
 _SUMS: Final = ("charges", "requests", *_PARTS, "cost", "unpriced")
 _ADD_SUMS: Final = (
-    f"INSERT INTO usage_sums ({', '.join(_SUM_KEYS + _SUMS)})"  # noqa: S608 # constants
+    f"WITH reopened AS ({REOPEN.format(f'${len(_SUM_KEYS + _SUMS) + 1}::bigint')})"  # noqa: S608
+    f" INSERT INTO usage_sums ({', '.join(_SUM_KEYS + _SUMS)})"
     f" SELECT {', '.join(_SUM_KEYS + _SUMS)} FROM {_unnest(_SUM_KEYS + _SUMS)} ORDER BY place"
     f" ON CONFLICT ({', '.join(_SUM_KEYS)}) DO UPDATE SET "
     + ", ".join(f"{name} = usage_sums.{name} + excluded.{name}" for name in _SUMS)
@@ -151,7 +165,7 @@ async def insert_charges(
 
 
 async def settle_charges(connection: Connection, settled: Sequence[Settled], now: float) -> None:
-    """Write what charges came to."""
+    """Move charges to those that have ended, with what they came to."""
     if settled:
         rows = [_settled_row(one.charge, one.settlement, now) for one in settled]
         await connection.execute(_SETTLE, *columns(rows, len(_SETTLED)))
@@ -175,7 +189,7 @@ def _settled_row(charge: LockedCharge, one: Settlement, now: float) -> tuple[Any
 async def delete_charges(connection: Connection, keys: Sequence[int]) -> None:
     """Remove charges that nobody was granted."""
     if keys:
-        await connection.execute("DELETE FROM charges WHERE key = ANY($1::bigint[])", keys)
+        await connection.execute("DELETE FROM charges_held WHERE key = ANY($1::bigint[])", keys)
 
 
 async def update_held(
@@ -255,4 +269,5 @@ async def add_sums(connection: Connection, settled: Sequence[Settled]) -> None:
             kept[:] = [old + new for old, new in zip(kept, added, strict=True)]
     if sums:
         rows = [(*key, *sums[key]) for key in sorted(sums)]
-        await connection.execute(_ADD_SUMS, *columns(rows, len(_SUM_KEYS + _SUMS)))
+        first = min(start for width, start, *_ in sums if width == WIDTHS[0])
+        await connection.execute(_ADD_SUMS, *columns(rows, len(_SUM_KEYS + _SUMS)), first)

@@ -21,7 +21,7 @@ from typing import Any, Final
 import asyncpg
 
 from antiphon.protocol.errors import StoreUnavailable
-from antiphon.store.postgres.ledger_migrations import LEDGER_TABLES
+from antiphon.store.postgres.ledger_migrations import CHARGE_PARTITIONS, LEDGER_TABLES
 from antiphon.store.postgres.log_migrations import LOG_PARTITIONS
 from antiphon.store.postgres.vector_migrations import (
     VECTOR_BLOCKS,
@@ -386,6 +386,11 @@ _ROUNDS: Final[Migration] = (
     "CREATE INDEX responses_by_parent ON responses (owner, parent) WHERE parent IS NOT NULL",
 )
 
+# As in SQLite (see there).
+_RUN_BUDGETS: Final[Migration] = (
+    "ALTER TABLE keys ADD COLUMN run_budget BIGINT, ADD COLUMN max_run_budget BIGINT",
+)
+
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     _FIRST,
     _SECOND,
@@ -399,6 +404,8 @@ MIGRATIONS: Final[tuple[Migration, ...]] = (
     LOG_PARTITIONS,
     VECTOR_TERMS,
     _ROUNDS,
+    _RUN_BUDGETS,
+    CHARGE_PARTITIONS,
 )
 ADDITIONS: Final = frozenset({11})
 """Migrations after which gateways that do not know them may still start (see `versions`)."""

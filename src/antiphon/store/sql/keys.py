@@ -30,6 +30,8 @@ _NAMES: Final = (
     "previous_digest",
     "previous_until",
     "last_used_at",
+    "run_budget",
+    "max_run_budget",
 )
 _COLUMNS: Final = ", ".join(f"keys.{name}" for name in _NAMES)
 _SELECT: Final = f"SELECT {_COLUMNS} FROM keys"  # noqa: S608 # constants

@@ -39,9 +39,8 @@ PAGE: Final = f"""
     SELECT responses.status, responses.body,
         (SELECT count(*) FROM responses AS younger
             WHERE younger.owner = $1 AND younger.parent = responses.id),
-        (SELECT items.body FROM items
+        (SELECT CASE WHEN length(items.body) < {_LONGEST} THEN items.body END FROM items
             WHERE items.response = responses.key AND items.owner = $1 AND items.kind = 0
-            AND length(items.body) < {_LONGEST}
             ORDER BY items.position DESC LIMIT 1)
     FROM tree JOIN responses ON responses.key = tree.key
     WHERE tree.key > $2 ORDER BY tree.key LIMIT $3

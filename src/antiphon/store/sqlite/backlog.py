@@ -46,10 +46,9 @@ class Job(Promise[Any]):
         self.run = run
         self.deadline = deadline
         self.watch = watch
-        """The watch of the waiting caller; None if no caller waits."""
+        """The watch of the waiting caller, which is to `expect` it; None if no caller waits."""
         if watch is not None:
             self.loop = watch.loop
-            watch.expect(self)
 
     @property
     def is_removed(self) -> bool:
@@ -58,8 +57,6 @@ class Job(Promise[Any]):
 
     def resolve(self) -> None:
         """Answer the caller, unless it was answered already. Runs in the event loop."""
-        if self.watch is not None:
-            self.watch.forget(self)
         if not self._is_done:
             self.answer(self.outcome)
 
@@ -83,22 +80,25 @@ class Backlog:
     def put(self, job: Job, size: int) -> bool:
         """Add a job; return whether it is the first of a new batch. Does not wake the thread."""
         with self._lock:
+            jobs = self._jobs
+            waiting = len(jobs)
+            size += self._bytes
             if self._is_closed:
                 raise StoreUnavailable("the store is closed")
-            if len(self._jobs) >= MAX_WAITING or self._bytes + size > MAX_WAITING_BYTES:
+            if waiting >= MAX_WAITING or size > MAX_WAITING_BYTES:
                 raise StoreUnavailable("too much is waiting to be stored; try again")
-            self._jobs.append(job)
-            self._bytes += size
+            jobs.append(job)
+            self._bytes = size
             self.is_busy = True
-            return len(self._jobs) == 1
+        return not waiting
 
     def __len__(self) -> int:
         return len(self._jobs)
 
     def ring(self) -> None:
-        """Wake the thread."""
+        """Wake the thread, if there is something to do for it."""
         with self._lock:
-            if not self._is_rung:
+            if self._jobs and not self._is_rung:
                 self._is_rung = True
                 self._bell.put(None)
 
@@ -186,6 +186,14 @@ class Watch:
         # All have the same time, so the first is the oldest.
         self._waiting: dict[Job, None] = {}
         self._is_armed = False
+        self._ring_at = 0.0
+
+    def ring_later(self, seconds: float, ring: Callable[[], None]) -> None:
+        """Call `ring` in so many seconds, unless it will be called before that anyway."""
+        now = time.monotonic()
+        if now >= self._ring_at:
+            self._ring_at = now + seconds
+            self.loop.call_later(seconds, ring)
 
     def expect(self, job: Job) -> None:
         """Answer this job with StoreUnavailable if it is late."""
@@ -194,8 +202,25 @@ class Watch:
             self._arm(job)
 
     def forget(self, job: Job) -> None:
-        """Stop watching a job: it was answered, or was never accepted."""
+        """Stop watching a job: it was answered."""
         self._waiting.pop(job, None)
+
+    def resolve(self, jobs: list[Job], on_answered: Callable[[], None] | None) -> None:
+        """Answer the callers; after some of them, let the loop do other things before the next."""
+        waiting = self._waiting
+        some = jobs if len(jobs) <= _ANSWERED_AT_ONCE else jobs[:_ANSWERED_AT_ONCE]
+        for count, job in enumerate(some, 1):
+            waiting.pop(job, None)
+            try:
+                job.resolve()
+            except BaseException:
+                # The loop reports the callback that failed; the other callers get their answers.
+                self.loop.call_soon(self.resolve, jobs[count:], on_answered)
+                raise
+        if some is not jobs:
+            self.loop.call_soon(self.resolve, jobs[_ANSWERED_AT_ONCE:], on_answered)
+        elif on_answered is not None:
+            on_answered()
 
     def _arm(self, job: Job) -> None:
         self._is_armed = True
@@ -215,26 +240,20 @@ class Watch:
                 job.answer(StoreUnavailable("the database did not answer in time; try again"))
 
 
-def deliver(jobs: list[Job]) -> None:
-    """Wake each event loop once, for all of its callers."""
-    loops: dict[asyncio.AbstractEventLoop, list[Job]] = {}
+def deliver(jobs: list[Job], on_answered: Callable[[], None] | None = None) -> None:
+    """Wake each event loop once, for all of its callers.
+
+    `on_answered` is called in each of these loops when its callers were answered.
+    """
+    watches: dict[Watch | None, list[Job]] = {}
+    watch: Watch | None = None
+    callers = watches[None] = []
     for job in jobs:
-        if job.watch is not None:
-            loops.setdefault(job.loop, []).append(job)
-    for loop, callers in loops.items():
-        with suppress(RuntimeError):  # the loop was closed, and its waiters with it
-            loop.call_soon_threadsafe(_resolve, callers)
-
-
-def _resolve(jobs: list[Job]) -> None:
-    """Answer the callers; after some of them, let the loop do other things before the next."""
-    some = jobs if len(jobs) <= _ANSWERED_AT_ONCE else jobs[:_ANSWERED_AT_ONCE]
-    for count, job in enumerate(some, 1):
-        try:
-            job.resolve()
-        except BaseException:
-            # The loop reports the callback that failed; the other callers get their answers.
-            job.loop.call_soon(_resolve, jobs[count:])
-            raise
-    if some is not jobs:
-        job.loop.call_soon(_resolve, jobs[_ANSWERED_AT_ONCE:])
+        if job.watch is not watch:  # most have the same
+            watch = job.watch
+            callers = watches.setdefault(watch, [])
+        callers.append(job)
+    for watch, callers in watches.items():
+        if watch is not None:
+            with suppress(RuntimeError):  # the loop was closed, and its waiters with it
+                watch.loop.call_soon_threadsafe(watch.resolve, callers, on_answered)

@@ -12,13 +12,14 @@ from typing import Final
 
 __all__ = ["BusyOwners"]
 
+# After so many seconds, what was counted before counts half.
 _WINDOW: Final = 0.25
 # Between two commits that were made early for a quiet owner.
 _PAUSE: Final = 0.004
 
 
 class BusyOwners:
-    """Counts what owners begin, in short windows of time. Used by one thread."""
+    """Counts what owners begin, in a short time. Used by one thread."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -29,13 +30,23 @@ class BusyOwners:
     def is_quiet(self, owner: str, now: float) -> bool:
         """Count a job of this owner; return whether it may have a commit at once.
 
-        It may if the owner has begun less than others on average in this window.
+        It may if the owner has begun less than others on average of late.
         """
         if now >= self._until:
-            self._counts, self._total, self._until = {}, 0, now + _WINDOW
+            self._age(now)
         count = self._counts[owner] = self._counts.get(owner, 0) + 1
         self._total += 1
         if count * len(self._counts) >= self._total or now < self._next_early:
             return False
         self._next_early = now + _PAUSE
         return True
+
+    def _age(self, now: float) -> None:
+        """Let what was counted count half, or nothing if that is long ago.
+
+        An owner that is the first to begin something after that is still compared with others.
+        """
+        old = {} if now >= self._until + _WINDOW else self._counts
+        self._counts = {owner: count // 2 for owner, count in old.items() if count > 1}
+        self._total = sum(self._counts.values())
+        self._until = now + _WINDOW

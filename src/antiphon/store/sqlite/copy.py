@@ -11,9 +11,20 @@ from antiphon.store.sqlite.connection import connect
 from antiphon.store.sqlite.copy_files import FilesPlace
 from antiphon.store.sqlite.copy_rows import DatabaseRows, connect_reader, size_of
 from antiphon.store.sqlite.log import CLOSED
-from antiphon.store.sqlite.migrations import OLDEST_LEVEL, lower_level, read_level
+from antiphon.store.sqlite.migrations import (
+    OLDEST_LEVEL,
+    SHARED_INPUTS,
+    lower_level,
+    read_level,
+)
 from antiphon.store.sqlite.presence import count_alive, is_alive
 from antiphon.store.sqlite.queue import WriteQueue
+from antiphon.store.sqlite.shared_inputs import (
+    COUNT_WHOLE,
+    WHOLE_ITEMS,
+    are_shared,
+    write_out,
+)
 
 __all__ = ["SqlitePlace"]
 
@@ -40,7 +51,11 @@ class SqlitePlace:
         self._files.begin()
 
     async def count(self, table: Table) -> int:
-        return self._files.count(table) if table.is_of_files else self._rows.count(_current(table))
+        if table.is_of_files:
+            return self._files.count(table)
+        if table.is_whole and are_shared(self._connection):
+            return await self.number(COUNT_WHOLE)
+        return self._rows.count(self._current(table))
 
     async def count_busy(self) -> int:
         writers = self._connection.execute(
@@ -65,7 +80,7 @@ class SqlitePlace:
         return read_level(self._connection)
 
     async def lower_level(self, level: int) -> None:
-        lower_level(self._connection, level)
+        lower_level(self._connection, level, before=write_out if level < SHARED_INPUTS else None)
 
     async def size(self) -> int:
         """Return how many bytes the files of the store take, with their journals."""
@@ -76,7 +91,7 @@ class SqlitePlace:
 
     async def rows(self, table: Table) -> AsyncIterator[list[Row]]:
         source = self._files if table.is_of_files else self._rows
-        for rows in source.rows(table if table.is_of_files else _current(table)):
+        for rows in source.rows(table if table.is_of_files else self._current(table)):
             yield rows
 
     async def write(self, table: Table, rows: Sequence[Row]) -> None:
@@ -94,7 +109,8 @@ class SqlitePlace:
         self._connection.close()
         self._queue.close()
 
-
-def _current(table: Table) -> Table:
-    """Return the table without what is about to be purged from it."""
-    return table._replace(where=f"NOT {CLOSED}") if table.name == "log" else table
+    def _current(self, table: Table) -> Table:
+        """Return the table without what is about to be purged, and with what is stored once."""
+        if table.is_whole and are_shared(self._connection):
+            return table._replace(name=WHOLE_ITEMS)
+        return table._replace(where=f"NOT {CLOSED}") if table.name == "log" else table

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from antiphon.protocol.errors import AntiphonError, StoreUnavailable
 from antiphon.store.encoding import is_storable
+from antiphon.store.sqlite.backlog import Job
 from antiphon.store.sqlite.connection import create_file, unavailable
 from antiphon.store.sqlite.database import DatabaseFile
 from antiphon.store.sqlite.files_database import FilesDatabase
@@ -37,6 +39,7 @@ class Facet:
         self.pulse = self._writer.pulse
         self._files = FilesDatabase(self.path, patience, max_bytes, self._presence)
         self._waiters = Waiters()
+        self._writer.on_commit = partial(_wake_followers, self._waiters)
 
     async def _read(
         self, name: str, run: Callable[[sqlite3.Connection], _T | AntiphonError | None]
@@ -51,6 +54,16 @@ class Facet:
             await self._writer.call(do_nothing)
             found = await self._reader.call(run)
         return found
+
+
+def _wake_followers(waiters: Waiters, jobs: list[Job]) -> None:
+    """Wake the callers that wait for more of a log, for all logs of a commit at once."""
+    if waiters.is_empty:
+        return
+    for job in jobs:
+        response_id: str | None = getattr(job.run, "response_id", None)
+        if response_id is not None:
+            waiters.wake(response_id)
 
 
 def _sign_of_life(path: Path) -> Presence:

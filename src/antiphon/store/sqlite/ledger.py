@@ -61,6 +61,7 @@ from antiphon.store.sqlite.ledger_reading import (
     find_usage,
     open_charges,
 )
+from antiphon.store.sqlite.ledger_totals import add_totals, untotalled
 from antiphon.store.sqlite.ledger_writing import Extend, Reserve, Settle
 from antiphon.store.sqlite.presence import Presence
 from antiphon.store.sqlite.tables import drive
@@ -100,7 +101,7 @@ class SqliteLedger:
         answer: Granted | Refused = await self._writer.call_or_share(
             self._job(wanted, settled, is_forced=False), _SIZE
         )
-        if wanted.run_ceiling is not None:
+        if wanted.limits_run:
             self._read_at = float("-inf")
         return answer
 
@@ -228,6 +229,14 @@ class SqliteLedger:
         """Check what has been written so far, with a connection of its own: it may take long."""
         await self._writer.call(lambda _: None)
         return await asyncio.to_thread(self._check)
+
+    async def total(self, limit: int) -> int:
+        clock = self.clock
+        # Called often, and mostly without result: reading does not delay writers.
+        start, end = await self._reader.call(lambda connection: untotalled(connection, clock()))
+        if start >= end:
+            return 0
+        return await self._writer.call(lambda connection: add_totals(connection, clock(), limit))
 
     async def sweep(self, before: int, limit: int) -> int:
         return await self._writer.call(partial(sweep_charges, before=before, limit=limit))

@@ -81,7 +81,7 @@ def load_books(
     connection: sqlite3.Connection, now: float, wanted: Sequence[Reservation]
 ) -> Books | None:
     """Return the budgets and limits that apply to these; None if there are none at all."""
-    ceilings = [one for one in wanted if one.run_ceiling is not None and one.payer.run is not None]
+    ceilings = [one for one in wanted if one.limits_run]
     if not ceilings and not any(connection.execute(_ARE_THERE).fetchone()):
         return None
     scopes = {scope for one in wanted for scope in one.payer.scope_ids().items()}

@@ -2,9 +2,10 @@
 
 `names` gives every name that charges repeat a number. A charge is held while `state` is 0, and
 has a `writer` and `links` only then. There are no NULLs in the key of `usage_sums`: 0 is no name.
-`ledger_marks` has the time before which charges may have been swept, in seconds, the version of
-budgets and limits, which grows with every change of them, and the thresholds of budgets that were
-reported.
+Its rows with a negative width are totals, which are not by key, user or project (`ledger_sums`).
+`ledger_marks` has the time before which charges may have been swept, and that before which there
+are totals, in seconds, the version of budgets and limits, which grows with every change of them,
+and the thresholds of budgets that were reported.
 """
 
 from __future__ import annotations

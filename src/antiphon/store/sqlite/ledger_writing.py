@@ -43,6 +43,7 @@ from antiphon.store.ledger_sums import WIDTHS
 from antiphon.store.sqlite.connection import Connection
 from antiphon.store.sqlite.ledger_books import load_books, load_linked, write_books
 from antiphon.store.sqlite.ledger_names import find_names, intern_name, intern_rows
+from antiphon.store.sqlite.ledger_totals import reopen
 
 __all__ = ["Extend", "Reserve", "Settle", "settle_charges", "settle_entries"]
 
@@ -204,6 +205,7 @@ def settle_charges(
         if one.outcome != "released":
             _sum_up(sums, row, values)
     if sums:
+        reopen(connection, min(place[1] for place in sums if place[0] == WIDTHS[0]))
         connection.executemany(_ADD, map(add, sums.keys(), sums.values()))
     if linked:
         _settle_books(connection, now, linked)

@@ -15,7 +15,7 @@ import asyncio
 import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from itertools import chain, starmap
 from typing import Final
 
@@ -31,7 +31,7 @@ from antiphon.store.sqlite.backlog import Run
 from antiphon.store.sqlite.connection import LONG, Connection, Look, insert_row, turns_of
 from antiphon.store.sqlite.facet import Facet
 from antiphon.store.sqlite.history import find_response
-from antiphon.store.sqlite.open_turns import Name, OpenTurn
+from antiphon.store.sqlite.open_turns import Name, OpenTurn, OpenTurns
 from antiphon.store.sqlite.writers import explain_loss
 
 __all__ = [
@@ -57,11 +57,10 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode_heads: Final = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
 _INTO: Final = "log (response, first, last, owner, body)"
 _INSERT: Final = f"INSERT INTO {_INTO} VALUES "  # noqa: S608 # constants
-# Prepared for so many rows: each statement releases the interpreter, and may get it back late.
-_INSERTS: Final = {
-    1 << power: _INSERT + ", ".join(["(?, ?, ?, ?, ?)"] * (1 << power)) for power in range(7)
-}
-_MOST_AT_ONCE: Final = max(_INSERTS)
+# Rows that one statement inserts: these, or fewer than the last. Each statement releases the
+# interpreter, and may get it back late; each that was prepared keeps a copy of its last values.
+_AT_ONCE: Final = (64, 32, 16)
+_COLUMNS: Final = 5
 # A log in one row, for the same reason: [first, last, length] of each batch, and their bodies.
 _HEADS: Final = "json_group_array(json_array(first, last, length(body)))"
 _BODIES: Final = "group_concat(body, '')"
@@ -107,9 +106,7 @@ class SqliteLogs(Facet):
     ) -> Promise[bool]:
         """Return a promise that is done when the batch is on the disk. Streams share commits."""
         run: Run[bool] = Append(owner, response_id, self._presence.name, batch, status)
-        appended = self._writer.share(run, len(batch.body))
-        appended.add_done_callback(lambda _: self._waiters.wake(response_id))
-        return appended
+        return self._writer.share(run, len(batch.body))
 
     async def read_log(self, owner: str, response_id: str, after: int = -1) -> Log | None:
         return await self._read(
@@ -160,7 +157,7 @@ def insert_batch(connection: sqlite3.Connection, owner: str, turn: OpenTurn, bat
     values = (turn.key, batch.first, batch.last, owner, batch.body)
     row = insert_row(connection, _INTO, values)
     assert row is not None
-    turns_of(connection).add(turn, row, batch)
+    turns_of(connection).add(row, [(turn, batch)])
 
 
 class Append(msgspec.Struct, frozen=True):
@@ -185,12 +182,26 @@ class Append(msgspec.Struct, frozen=True):
         They are of one store, so they have one writer.
         """
         names = [(append.owner, append.response_id) for append in appends]
-        found = turns_of(connection).find(connection, appends[0].writer, names)
-        ours = [
-            (turn, append) for turn, append in zip(found, appends, strict=True) if turn is not None
-        ]
-        _insert_all(connection, ours)
-        if changed := [(append.status, turn.key) for turn, append in ours if append.status]:
+        turns = turns_of(connection)
+        found = turns.find(connection, appends[0].writer, names)
+        values: list[int | str | bytearray] = []
+        written: list[tuple[OpenTurn, Batch]] = []
+        changed: list[tuple[str, int]] = []
+        for turn, append in zip(found, appends, strict=True):
+            if turn is None:
+                continue
+            if append.status:
+                changed.append((append.status, turn.key))
+            first, last, body = batch = append.batch
+            if len(body) >= LONG:
+                insert_batch(connection, append.owner, turn, batch)
+            else:
+                # For `bytes` the module looks for an adapter each time, longer than a copy takes.
+                values += (turn.key, first, last, append.owner, bytearray(body))
+                written.append((turn, batch))
+        if written:
+            _insert_all(connection, turns, written, values)
+        if changed:
             connection.executemany("UPDATE responses SET status = ? WHERE key = ?", changed)
         return [
             explain_loss(connection, *name) if turn is None else turn.is_cancelled
@@ -198,25 +209,28 @@ class Append(msgspec.Struct, frozen=True):
         ]
 
 
-def _insert_all(connection: sqlite3.Connection, appends: Sequence[tuple[OpenTurn, Append]]) -> None:
-    add = turns_of(connection).add
-    for turn, append in appends:
-        if len(append.batch.body) >= LONG:
-            insert_batch(connection, append.owner, turn, append.batch)
-    appends = [one for one in appends if len(one[1].batch.body) < LONG]
+def _insert_all(
+    connection: sqlite3.Connection,
+    turns: OpenTurns,
+    written: Sequence[tuple[OpenTurn, Batch]],
+    values: Sequence[int | str | bytearray],
+) -> None:
+    """Insert these batches, whose rows have these values, and note where they are."""
     start = 0
-    while left := len(appends) - start:
-        count = 1 << (min(left, _MOST_AT_ONCE).bit_length() - 1)
-        some = appends[start : start + count]
-        values: list[int | str | bytes] = []
-        for turn, append in some:
-            first, last, body = append.batch
-            values += (turn.key, first, last, append.owner, body)
-        end = connection.execute(_INSERTS[count], values).lastrowid
+    while left := len(written) - start:
+        count = next((most for most in _AT_ONCE if most <= left), left)
+        some = written[start : start + count]
+        place = start * _COLUMNS
+        end = connection.execute(_insert(count), values[place : place + count * _COLUMNS]).lastrowid
         assert end is not None
-        for row, (turn, append) in enumerate(some, end - count + 1):
-            add(turn, row, append.batch)
+        turns.add(end - count + 1, some)
         start += count
+
+
+@cache
+def _insert(count: int) -> str:
+    """Return the statement that inserts so many rows. A connection prepares each of them once."""
+    return _INSERT + ", ".join(["(?, ?, ?, ?, ?)"] * count)
 
 
 def close_log(

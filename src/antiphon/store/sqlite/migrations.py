@@ -9,7 +9,7 @@ untouched.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 from antiphon.protocol.errors import StoreUnavailable
@@ -20,6 +20,7 @@ __all__ = [
     "APPLICATION_ID",
     "MIGRATIONS",
     "OLDEST_LEVEL",
+    "SHARED_INPUTS",
     "STORE",
     "ForeignDatabase",
     "Migration",
@@ -271,10 +272,33 @@ _ROUNDS: Final[Migration] = (
     "CREATE INDEX responses_by_parent ON responses (owner, parent) WHERE parent IS NOT NULL",
 )
 
+# Nano-dollars: what a run of a key may cost, by default and at most.
+_RUN_BUDGETS: Final[Migration] = (
+    "ALTER TABLE keys ADD COLUMN run_budget INTEGER",
+    "ALTER TABLE keys ADD COLUMN max_run_budget INTEGER",
+)
+
+# What inputs have in common is stored once (see `shared_inputs`). `inputs.items` is the number of
+# items up to and with its own, which are in `items` under its negative key.
+_INPUTS: Final[Migration] = (
+    """CREATE TABLE inputs (
+        key INTEGER PRIMARY KEY,
+        owner TEXT NOT NULL,
+        previous INTEGER,
+        items INTEGER NOT NULL,
+        token BLOB NOT NULL
+    )""",
+    "CREATE INDEX inputs_by_previous ON inputs (previous) WHERE previous IS NOT NULL",
+    "ALTER TABLE responses ADD COLUMN input INTEGER",
+    "CREATE INDEX responses_by_input ON responses (input) WHERE input IS NOT NULL",
+)
+
 MIGRATIONS: Final[tuple[Migration, ...]] = (
     *(_FIRST, _SECOND, _THIRD, _FOURTH, _FIFTH),
-    *(_PROJECTS, LEDGER, _ROUNDS),
+    *(_PROJECTS, LEDGER, _ROUNDS, _RUN_BUDGETS, _INPUTS),
 )
+SHARED_INPUTS: Final = MIGRATIONS.index(_INPUTS) + 1
+"""The version from which on gateways find shared items."""
 
 
 class Schema(NamedTuple):
@@ -322,13 +346,23 @@ def migrate(connection: sqlite3.Connection, schema: Schema = STORE) -> None:
             connection.execute("ROLLBACK")
 
 
-def lower_level(connection: sqlite3.Connection, level: int, schema: Schema = STORE) -> None:
-    """Let gateways that know migrations up to `level` start on this database."""
+def lower_level(
+    connection: sqlite3.Connection,
+    level: int,
+    schema: Schema = STORE,
+    before: Callable[[sqlite3.Connection], None] | None = None,
+) -> None:
+    """Let gateways that know migrations up to `level` start on this database.
+
+    `before` writes what they could not read, in the same transaction.
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
         now, _ = _versions(connection, schema)
         for number in range(level + 1, now + 1):
             _add(connection, number)
+        if before is not None:
+            before(connection)
         connection.execute(f"PRAGMA user_version = {min(level, now)}")
         connection.execute("COMMIT")
     finally:

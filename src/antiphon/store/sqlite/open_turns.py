@@ -71,7 +71,7 @@ class OpenTurn:
     `batches` is the content of the rows, or None if it is not kept.
     """
 
-    __slots__ = ("batches", "is_cancelled", "key", "rows", "size", "version", "weight")
+    __slots__ = ("batches", "is_cancelled", "key", "rows", "size", "version")
 
     def __init__(self, key: int, version: int, *, is_cancelled: bool = False) -> None:
         self.key = key
@@ -79,10 +79,14 @@ class OpenTurn:
         self.size = 0
         """Bytes of the rows that were added here."""
         self.batches: list[Batch] | None = []
-        self.weight = 0
         self.is_cancelled = is_cancelled
         # Of the file, when this was known to be ours.
         self.version = version
+
+    @property
+    def weight(self) -> int:
+        """How much memory its batches take, about."""
+        return 0 if self.batches is None else self.size + _OVERHEAD * len(self.batches)
 
 
 class OpenTurns:
@@ -101,18 +105,22 @@ class OpenTurns:
         turn = self._turns[name] = OpenTurn(key, self._version)
         return turn
 
-    def add(self, turn: OpenTurn, row: int, batch: Batch) -> None:
-        """Note a row that is new in the log of this response."""
-        turn.rows.append(row)
-        turn.size += len(batch.body)
-        if turn.batches is None:
-            return
-        turn.batches.append(batch)
-        weight = len(batch.body) + _OVERHEAD
-        turn.weight += weight
-        self._weight += weight
-        if self._weight > MAX_KEPT or turn.weight > _MAX_OF_ONE:
-            self._drop_batches(turn)
+    def add(self, first: int, written: Sequence[tuple[OpenTurn, Batch]]) -> None:
+        """Note rows that are new in the log: each of its response, their keys from `first` on."""
+        kept = self._weight
+        for row, (turn, batch) in enumerate(written, first):
+            turn.rows.append(row)
+            added = len(batch[2])
+            turn.size = size = turn.size + added
+            batches = turn.batches
+            if batches is None:
+                continue
+            batches.append(batch)
+            kept += added + _OVERHEAD
+            if kept > MAX_KEPT or size + _OVERHEAD * len(batches) > _MAX_OF_ONE:
+                kept -= turn.weight
+                turn.batches = None
+        self._weight = kept
 
     def find(
         self, connection: sqlite3.Connection, writer: str, names: Sequence[Name]
@@ -153,7 +161,7 @@ class OpenTurns:
 
     def _drop_batches(self, turn: OpenTurn) -> None:
         self._weight -= turn.weight
-        turn.weight, turn.batches = 0, None
+        turn.batches = None
 
     def _refresh(self, connection: sqlite3.Connection, writer: str) -> None:
         """Check whether the file has changed; read everything if nothing is known."""

@@ -12,76 +12,38 @@ import os
 import sqlite3
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from antiphon.protocol.errors import AntiphonError, StoreUnavailable, TurnLost
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.store.base import Admit, Batch, Entry, Notice, Settlement
-from antiphon.store.base.entries import group_entries
-from antiphon.store.base.rounds import KeptRound
-from antiphon.store.encoding import is_storable
+from antiphon.store.base import Admit, Batch, Entry
+from antiphon.store.encoding import are_short, is_storable
+from antiphon.store.promise import Promise, kept
 from antiphon.store.sqlite.busy_owners import BusyOwners
 from antiphon.store.sqlite.connection import turns_of
-from antiphon.store.sqlite.conversations import release
 from antiphon.store.sqlite.erasure import mark
 from antiphon.store.sqlite.facet import do_nothing
-from antiphon.store.sqlite.history import (
-    INPUT,
-    OUTPUT,
-    find_response,
-    insert_items,
-    refuse_items,
-    response_key,
-)
+from antiphon.store.sqlite.history import find_response, refuse_output, response_key
 from antiphon.store.sqlite.ledger import SqliteLedger
-from antiphon.store.sqlite.ledger_writing import settle_entries
-from antiphon.store.sqlite.log import (
-    SqliteLogs,
-    close_log,
-    insert_batch,
-    remove_own_rows,
-    remove_rows,
-)
-from antiphon.store.sqlite.notices import insert_notices
-from antiphon.store.sqlite.rounds import insert_rounds
+from antiphon.store.sqlite.log import SqliteLogs, remove_own_rows, remove_rows
+from antiphon.store.sqlite.open_turns import Name
+from antiphon.store.sqlite.shared_inputs import SharedInput, find_heads, release, split
 from antiphon.store.sqlite.tool_calls import remove_tool_calls
-from antiphon.store.sqlite.writers import explain_loss, insert_job
+from antiphon.store.sqlite.turn_writing import KINDS, Begin, Finish
 from antiphon.store.turns import (
     Beginning,
-    Ending,
     encode_beginning,
     encode_ending,
-    lost_conversation,
+    encode_short_beginning,
 )
 
-__all__ = [
-    "KINDS",
-    "SqliteTurns",
-    "begin_turn",
-    "delete_turn",
-    "finish_turn",
-    "forget_turn",
-]
+__all__ = ["SqliteTurns", "delete_turn", "forget_turn"]
 
-# Writes the entries of each kind (see `base.entries`). Any: of its own kind.
-# They get the writer of the turn, whose fence was checked.
-KINDS: Final[dict[type[Entry], Callable[[sqlite3.Connection, str, Sequence[Any]], None]]] = {
-    Notice: insert_notices,
-    Settlement: settle_entries,
-    KeptRound: insert_rounds,
-}
 # Reasons that are kept for turns which have not ended yet.
 _MOST_LOST_BEGINNINGS: Final = 1000
-_OPEN: Final = """
-    SELECT key, writer,
-        EXISTS (SELECT 1 FROM jobs WHERE jobs.response = responses.key),
-        (SELECT conversations.key FROM conversations
-            WHERE conversations.owner = responses.owner AND locked_by = responses.id)
-    FROM responses WHERE owner = ? AND id = ?
-"""
 _OLDEST: Final = (
     "SELECT key, owner, id FROM responses WHERE created_at < ? ORDER BY created_at LIMIT ?"
 )
@@ -107,9 +69,11 @@ class SqliteTurns(SqliteLogs):
         self.ledger = SqliteLedger(self.path, self._writer, self._reader, self._presence)
         self._lost_beginnings: OrderedDict[str, str] = OrderedDict()
         """Why the beginnings of turns could not be written, by the ids of their responses."""
+        self._beginnings: dict[Name, Begin] = {}
+        """Those that are queued and that no caller waits for, until they are written."""
         self._busy_owners = BusyOwners()
 
-    async def begin(
+    def begin(
         self,
         owner: str,
         response: Response,
@@ -117,21 +81,45 @@ class SqliteTurns(SqliteLogs):
         *,
         batch: Batch | None = None,
         request: bytes | None = None,
-    ) -> None:
-        """Queue the turn to be written. If the last write failed, wait: an early 503 is better."""
-        turn = await encode_beginning(self._presence.name, owner, response, items, batch, request)
-        run = partial(begin_turn, turn=turn)
-        if batch is not None or self._writer.is_ailing:
-            is_quiet = self._busy_owners.is_quiet(owner, time.monotonic())
-            write = self._writer.call_first if is_quiet else self._writer.call_or_share
-            await write(run, turn.size)
-            self._waiters.wake(response.id)
-        else:
-            note = partial(self._note_lost_beginning, response.id)
-            self._writer.post(run, turn.size, on_failure=note)
+    ) -> Awaitable[None]:
+        """Queue the turn to be written, now if that takes no thread to encode its items."""
+        name = self._presence.name
+        if not are_short(items):
+            return self._begin_long(name, owner, response, items, batch, request)
+        return self._begin(encode_short_beginning(name, owner, response, items, batch, request))
 
-    def _note_lost_beginning(self, response_id: str, fault: StoreUnavailable) -> None:
+    async def _begin_long(
+        self,
+        name: str,
+        owner: str,
+        response: Response,
+        items: Sequence[Item],
+        batch: Batch | None,
+        request: bytes | None,
+    ) -> None:
+        turn = await encode_beginning(name, owner, response, items, batch, request)
+        shared, own = split(self, items, turn.items)
+        await self._begin(turn._replace(items=own), shared)
+
+    def _begin(self, turn: Beginning, shared: SharedInput | None = None) -> Promise[None]:
+        """Queue the turn. If the last write failed, it is awaited: an early 503 is better."""
+        run = Begin(turn, self._beginnings, shared)
+        if turn.batch is not None or self._writer.is_ailing:
+            is_quiet = self._busy_owners.is_quiet(turn.owner, time.monotonic())
+            write = self._writer.call_first if is_quiet else self._writer.call_or_share
+            written = write(run, run.size)
+            written.add_done_callback(lambda _: self._waiters.wake(turn.id))
+            return written
+        self._writer.post(run, run.size, on_failure=partial(self._note_lost_beginning, run))
+        run.expect_end()
+        return kept(None)
+
+    def _note_lost_beginning(self, begin: Begin, fault: StoreUnavailable) -> None:
         """Remember why a turn could not begin, for its end. Runs in the writer's thread."""
+        begin.decide()
+        self._note_lost(begin.turn.id, fault)
+
+    def _note_lost(self, response_id: str, fault: StoreUnavailable) -> None:
         self._lost_beginnings[response_id] = fault.message
         while len(self._lost_beginnings) > _MOST_LOST_BEGINNINGS:
             self._lost_beginnings.popitem(last=False)
@@ -156,13 +144,21 @@ class SqliteTurns(SqliteLogs):
         writer = self._presence.name
         turn = await encode_ending(writer, owner, response, batch, said, entries, KINDS)
         self.ledger.retry_lost()
-        write = self._writer.call if batch is None else self._writer.call_or_share
+        write = self._writer.gather if batch is None else self._writer.call_or_share
+        begin = None if batch else self._beginnings.pop((owner, response.id), None)
+        writing = write(Finish(turn, begin), turn.size)
+        if begin is not None:
+            begin.is_taken_along = True  # not before: the end may have been refused
         has_rows: bool
         try:
-            has_rows = await write(partial(finish_turn, turn=turn), turn.size)
+            has_rows = await writing
         except TurnLost as error:
             reason = self._lost_beginnings.pop(response.id, None)
             raise error if reason is None else TurnLost(reason) from error
+        except StoreUnavailable as fault:
+            if begin is not None and not begin.is_decided:
+                self._note_lost(response.id, fault)
+            raise
         self._waiters.wake(response.id)
         if has_rows:
             self._purge_later()
@@ -173,7 +169,7 @@ class SqliteTurns(SqliteLogs):
         def run(connection: sqlite3.Connection) -> Response | AntiphonError | None:
             key = None if admit is None else response_key(connection, owner, response_id)
             if key is not None:
-                refusal = refuse_items(connection, owner, key, OUTPUT, admit)
+                refusal = refuse_output(connection, owner, key, admit)
                 if refusal is not None:
                     return refusal
             found = find_response(connection, owner, response_id)
@@ -225,51 +221,6 @@ class SqliteTurns(SqliteLogs):
         return len(removed)
 
 
-def begin_turn(connection: sqlite3.Connection, turn: Beginning) -> None:
-    """Insert a turn that does not exist yet, with its input items."""
-    cursor = connection.execute(
-        "INSERT OR IGNORE INTO responses (owner, id, parent, status, writer, created_at, body)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (turn.owner, turn.id, turn.parent, turn.status, turn.writer, turn.created_at, turn.body),
-    )
-    key = cursor.lastrowid
-    if not cursor.rowcount or key is None:
-        return
-    insert_items(connection, turn.owner, key, INPUT, turn.items)
-    known = turns_of(connection).begin(connection, turn.writer, (turn.owner, turn.id), key)
-    if turn.batch is not None:
-        insert_batch(connection, turn.owner, known, turn.batch)
-    if turn.request is not None:
-        insert_job(connection, turn.owner, key, turn.request)
-
-
-def finish_turn(connection: sqlite3.Connection, turn: Ending) -> bool | TurnLost:
-    """End a turn that is open and its writer's; return an error if it is not.
-
-    Return whether rows of its log are left to be purged.
-    """
-    owner, name = turn.owner, (turn.owner, turn.id)
-    row = connection.execute(_OPEN, name).fetchone()
-    if row is None or row[1] != turn.writer:
-        return explain_loss(connection, *name)
-    key, _, has_job, conversation = row
-    if turn.said and conversation is None:
-        return lost_conversation(turn.id)
-    connection.execute(
-        "UPDATE responses SET status = ?, writer = NULL, body = ? WHERE key = ? AND owner = ?",
-        (turn.status, turn.body, key, owner),
-    )
-    insert_items(connection, owner, key, OUTPUT, turn.output)
-    has_rows = close_log(connection, turn.writer, name, key, turn.batch)
-    if has_job:
-        connection.execute("DELETE FROM jobs WHERE response = ? AND owner = ?", (key, owner))
-    if conversation is not None:
-        release(connection, owner, conversation, turn.said)
-    for kind, entries in group_entries(turn.entries).items():
-        KINDS[kind](connection, turn.writer, entries)
-    return has_rows
-
-
 def delete_turn(connection: sqlite3.Connection, owner: str, response_id: str) -> bool:
     """Remove a response and everything that belongs to it; return whether there was one."""
     key = response_key(connection, owner, response_id)
@@ -312,9 +263,11 @@ def _remove_rows(connection: sqlite3.Connection, turns: Sequence[tuple[int, str,
         )
     remove_tool_calls(connection, names)
     places = [(key, owner) for key, owner, _ in turns]
+    heads = {*find_heads(connection, [key for key, *_ in turns]).values()}
     for table in ("items", "logs", "jobs"):
         connection.executemany(
             f"DELETE FROM {table} WHERE response = ? AND owner = ?",  # noqa: S608 # constants
             places,
         )
     connection.executemany("DELETE FROM responses WHERE key = ? AND owner = ?", places)
+    release(connection, heads)

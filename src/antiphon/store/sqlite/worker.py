@@ -9,8 +9,10 @@ one wake-up per event loop. Rules:
 - A connection that failed is closed, and the next job opens a new one.
 - No caller waits for a locked database longer than `patience`.
 - A job without a waiting caller waits a moment, so that it shares a commit with others.
-- An urgent job goes first, and ends the transaction that is under way; every second one at most.
-- Jobs that come often (`share`) make few commits: after one, the next waits a moment for more.
+- An urgent job goes first, and ends the transaction that is under way. The next one does some of
+  the jobs that were left before it ends early too, so that these go on.
+- Jobs that come often (`share`) make few commits: the next waits a moment for more (see `pace`).
+- So do jobs that may come often (`gather`), while several callers share each commit.
 - Writers of all processes take turns (see `queue`). Jobs that come while we wait for our turn
   run in the same transaction.
 - Content that a job removed is also erased from the files before its caller is answered, unless
@@ -26,9 +28,9 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
+from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
@@ -37,16 +39,24 @@ from antiphon.store.pulse import Pulse
 from antiphon.store.sqlite.backlog import Backlog, Job, Run, Together, Watch, deliver
 from antiphon.store.sqlite.connection import is_locked, unavailable
 from antiphon.store.sqlite.erasure import Progress
+from antiphon.store.sqlite.pace import Pace
 from antiphon.store.sqlite.queue import WriteQueue
 from antiphon.store.trouble import Trouble
 
 __all__ = ["Reader", "Writer"]
 
 _LINGER: Final = 0.01
-# After a commit of shared jobs the next waits this long for each of them, and no longer than
-# that: a few streams hardly ever wait, and many make some 60 commits a second between them.
-_SHARE_EACH: Final = 0.002
-_SHARE: Final = 0.014
+# A job of `gather` waits this long for each caller that shared the last commit, if there were
+# several, and no longer than that. A commit costs as much as half a request.
+_GATHER_EACH: Final = 0.002
+_GATHER: Final = 0.008
+# After a transaction that ended early, so many jobs are done before the next ends early.
+_LEAST: Final = 8
+# Jobs that are done together, of which an urgent one waits for all; fewer while urgent jobs come.
+# Each statement gives up the interpreter, which a busy event loop returns late.
+_MOST_TOGETHER: Final = 1024
+_FEW_TOGETHER: Final = 16
+_URGENT_SECONDS: Final = 1.0
 # Between attempts to erase while a reader blocks it; doubled each time. An attempt may delay
 # others, so attempts become rare when no caller waits for them.
 _FIRST_PAUSE: Final = 0.01
@@ -63,6 +73,7 @@ _LOCK_PAUSE: Final = 0.01
 # How long erasing waits for its turn to write before it is tried again later.
 _ERASE_WAIT: Final = 0.1
 
+_watch_of: Final = attrgetter("watch")
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _Values = Sequence[int | str] | Mapping[str, Any]
@@ -100,23 +111,19 @@ class _Worker:
 
     def _put(self, run: Run[Any], size: int, *, is_removal: bool = False) -> Job:
         """Add a job; return what its answer will be in. Does not wake the thread."""
-        watch = self._watch()
+        # Called for every token, and `get_running_loop` makes a system call.
+        watch = self._last_watch
+        if watch is None or watch.thread != threading.get_ident() or not watch.loop.is_running():
+            watch = self._find_watch()
         job = Job(run, time.monotonic() + self._patience, watch)
         if is_removal:
             job.is_removal = True
-        try:
-            self._backlog.put(job, size)
-        except StoreUnavailable:
-            watch.forget(job)
-            raise
+        self._backlog.put(job, size)
+        watch.expect(job)  # its answer comes in this thread, so not before this
         return job
 
-    def _watch(self) -> Watch:
+    def _find_watch(self) -> Watch:
         """Return the watch of the loop that runs in this thread."""
-        # Called for every token, and `get_running_loop` makes a system call.
-        last = self._last_watch
-        if last is not None and last.thread == threading.get_ident() and last.loop.is_running():
-            return last
         loop = asyncio.get_running_loop()
         self._last_watch = watch = self._watches.get(loop) or self._new_watch(loop)
         return watch
@@ -204,6 +211,8 @@ class Writer(_Worker):
         self.is_ailing = False
         self.pulse = Pulse(lambda: len(self._backlog))
         """How the commits went."""
+        self.on_commit: Callable[[list[Job]], None] | None = None
+        """Called in the thread after a commit, before its callers are answered."""
         self._queue = queue
         self._eraser = eraser
         # Whether a pass through the file is running, and whether another must follow.
@@ -216,9 +225,12 @@ class Writer(_Worker):
         self._pause = _FIRST_PAUSE
         self._next_step = 0.0
         self._spent = 0.0
-        self._nap = 0.0
-        # Whether urgent jobs may go before others in the next transaction.
-        self._may_stop = True
+        self._pace = Pace()
+        self._gather = 0.0
+        # How many jobs the next transaction does before it stops for urgent ones.
+        self._least = 0
+        # Until when jobs are done a few together, because an urgent one came.
+        self._few_until = 0.0
         super().__init__(connect, patience, check, trouble)
 
     @property
@@ -255,14 +267,26 @@ class Writer(_Worker):
             self._backlog.ring()
         return future
 
-    def call_or_share(self, run: Run[_T], size: int) -> Awaitable[_T]:
+    def gather(self, run: Run[_T], size: int) -> Promise[_T]:
+        """Like `call`, but wait a moment for others if several callers shared the last commit."""
+        job = self._put(run, size)
+        if not (self._gather and self._backlog.is_coming):
+            self._backlog.ring()
+        elif job.watch is not None:
+            job.watch.ring_later(self._gather, self._backlog.ring)
+        return job
+
+    def call_or_share(self, run: Run[_T], size: int) -> Promise[_T]:
         """Like `call`, or like `share` when many share their commits anyway.
 
         A commit costs as much as twenty appends, so under load no job should have its own.
         """
-        return self.share(run, size) if self._nap >= _SHARE else self.call(run, size)
+        job = self._put(run, size)
+        if not (self._pace.is_shared and self._backlog.is_coming):
+            self._backlog.ring()
+        return job
 
-    def call_first(self, run: Run[_T], size: int) -> Awaitable[_T]:
+    def call_first(self, run: Run[_T], size: int) -> Promise[_T]:
         """Like `call`, but before all jobs that wait, and without waiting for those that run.
 
         The transaction that is under way ends with this job; what it has not done yet comes
@@ -280,9 +304,10 @@ class Writer(_Worker):
         return await future
 
     def _live(self) -> None:
-        while (jobs := self._backlog.take(self._rest(), self._nap)) is not None:
+        while (jobs := self._backlog.take(self._rest(), self._pace.wait())) is not None:
             jobs = self._line_up(jobs)
-            self._nap = min(_SHARE_EACH * len(jobs), _SHARE)
+            self._pace.begin(len(jobs))
+            self._gather = _gathering(jobs, self._gather)
             self._do(jobs)
             del jobs  # while we wait for the next ones, these may be megabytes
             self._erase_some(time.monotonic())
@@ -333,47 +358,51 @@ class Writer(_Worker):
                 # If every job was refused, nothing was written: that proves nothing.
                 self.is_ailing = False
                 self._trouble.end()
-            deliver(self._keep_removals(jobs))
+            if self.on_commit is not None:
+                self.on_commit(jobs)
+            self._pace.end()
+            deliver(self._keep_removals(jobs), self._pace.note_answered)
             if left:
                 self._backlog.put_back(left)
 
     def _run(self, connection: sqlite3.Connection, jobs: list[Job]) -> list[Job]:
-        """Do the jobs in order; those that can be done together come last, or first if `is_early`.
+        """Do the jobs, some at a time.
 
         Stop for urgent jobs: do these, add them to `jobs`, and return what was left undone. It is
-        then in `jobs` no longer. What was left once is done before it is stopped again.
+        then in `jobs` no longer.
         """
         backlog = self._backlog
-        if backlog.has_urgent:
-            if self._may_stop:
-                return self._run_urgent(connection, jobs, {*jobs})
-            backlog.has_urgent = False
-        early: dict[Together, list[Job]] = {}
-        late: dict[Together, list[Job]] = {}
-        single: list[Job] = []
-        for job in jobs:
-            together: Together | None = getattr(job.run, "together", None)
+        least, self._least = self._least, 0
+        if backlog.has_urgent and not least and (urgent := self._urgent(jobs, {*jobs})):
+            return self._run_urgent(connection, jobs, urgent, {*jobs})
+        has_urgent = backlog.has_urgent or time.monotonic() < self._few_until
+        steps = _steps(jobs, _FEW_TOGETHER if has_urgent else _MOST_TOGETHER)
+        done = 0
+        for number, (together, some) in enumerate(steps, 1):
             if together is None:
-                single.append(job)
-            elif getattr(job.run, "is_early", False):
-                early.setdefault(together, []).append(job)
+                some[0].outcome = some[0].run(connection)
             else:
-                late.setdefault(together, []).append(job)
-        _run_together(connection, early)
-        for count, job in enumerate(single, 1):
-            job.outcome = job.run(connection)
-            if backlog.has_urgent and self._may_stop:
-                undone = {*single[count:], *chain.from_iterable(late.values())}
-                return self._run_urgent(connection, jobs, undone)
-        _run_together(connection, late)
-        self._may_stop = True
+                _do_together(connection, together, some)
+            done += len(some)
+            if backlog.has_urgent and done >= least:
+                undone = {job for _, rest in steps[number:] for job in rest}
+                if urgent := self._urgent(jobs, undone):
+                    return self._run_urgent(connection, jobs, urgent, undone)
         return []
 
-    def _run_urgent(
-        self, connection: sqlite3.Connection, jobs: list[Job], undone: set[Job]
-    ) -> list[Job]:
+    def _urgent(self, jobs: list[Job], undone: set[Job]) -> list[Job]:
+        """Return the urgent jobs: those of a transaction that are not done, and those that wait."""
         urgent = [job for job in jobs if job.is_urgent and job in undone]
-        urgent += self._backlog.take_urgent()
+        return urgent + self._backlog.take_urgent()
+
+    def _run_urgent(
+        self,
+        connection: sqlite3.Connection,
+        jobs: list[Job],
+        urgent: list[Job],
+        undone: set[Job],
+    ) -> list[Job]:
+        self._few_until = time.monotonic() + _URGENT_SECONDS
         left = [job for job in jobs if job in undone and not job.is_urgent]
         jobs[:] = [*urgent, *(job for job in jobs if job not in undone)]
         try:
@@ -382,12 +411,12 @@ class Writer(_Worker):
         except BaseException:
             jobs += left
             raise
-        self._may_stop = not left
+        self._least = _LEAST if left else 0
         return left
 
     def _keep_removals(self, jobs: list[Job]) -> list[Job]:
         """Keep the jobs that removed something until it is erased; return the others."""
-        removed = [job for job in jobs if job.is_removed]
+        removed = [job for job in jobs if job.is_removal and job.is_removed]
         if not removed:
             return jobs
         self._removed += removed
@@ -398,9 +427,10 @@ class Writer(_Worker):
 
     def _rest(self) -> float:
         """Return how long the thread may sleep."""
-        end = self._next_step if self._is_erasing or self._is_due else self._next_look
+        if not (self._is_erasing or self._is_due):
+            return max(0.0, self._next_look - time.monotonic())
         waiting = [job.deadline for job in (*self._erasing, *self._removed)]
-        return max(0.0, min([end, *waiting]) - time.monotonic())
+        return max(0.0, min([self._next_step, *waiting]) - time.monotonic())
 
     def _look(self, now: float) -> None:
         """Check whether another process has left something to erase."""
@@ -412,7 +442,9 @@ class Writer(_Worker):
 
     def _erase_some(self, now: float) -> None:
         """Erase a part of what was removed, and answer the jobs whose removal is complete."""
-        if not (self._is_erasing or self._is_due) and now >= self._next_look:
+        if not (self._is_erasing or self._is_due):
+            if now < self._next_look:
+                return  # no job waits for it either
             self._look(now)
         if self._is_due and not self._is_erasing:
             self._is_erasing, self._is_due = True, False
@@ -482,11 +514,50 @@ class Writer(_Worker):
         deliver(jobs)
 
 
-def _run_together(connection: sqlite3.Connection, alike: dict[Together, list[Job]]) -> None:
+def _steps(jobs: list[Job], most: int) -> list[tuple[Together | None, list[Job]]]:
+    """Return what to do one after the other: jobs of one kind together, but not too many.
+
+    Those that can be done together come last, or first if `is_early`.
+    """
+    if len(jobs) == 1:
+        return [(None, jobs)]
+    early: dict[Together, list[Job]] = {}
+    late: dict[Together, list[Job]] = {}
+    single: list[tuple[Together | None, list[Job]]] = []
+    kind: type | None = None
+    alike: list[Job] | None = None
+    for job in jobs:
+        run = job.run
+        if type(run) is not kind:
+            kind = type(run)
+            together: Together | None = getattr(run, "together", None)
+            parts = early if getattr(run, "is_early", False) else late
+            alike = None if together is None else parts.setdefault(together, [])
+        if alike is None:
+            single.append((None, [job]))
+        else:
+            alike.append(job)
+    return [*_in_parts(early, most), *single, *_in_parts(late, most)]
+
+
+def _in_parts(alike: dict[Together, list[Job]], most: int) -> Iterator[tuple[Together, list[Job]]]:
     for together, some in alike.items():
-        results = together(connection, [job.run for job in some])
-        for job, result in zip(some, results, strict=True):
-            job.outcome = result
+        for start in range(0, len(some), most):
+            yield together, some[start : start + most]
+
+
+def _do_together(connection: sqlite3.Connection, together: Together, jobs: list[Job]) -> None:
+    results = together(connection, [job.run for job in jobs])
+    for job, result in zip(jobs, results, strict=True):
+        job.outcome = result
+
+
+def _gathering(jobs: list[Job], before: float) -> float:
+    """Return how long the next callers wait for others; as before if these jobs have none."""
+    callers = len(jobs) - [*map(_watch_of, jobs)].count(None)
+    if not callers:
+        return before
+    return min(_GATHER_EACH * callers, _GATHER) if callers > 1 else 0.0
 
 
 def _time_left(jobs: list[Job]) -> float:

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
+from antiphon.protocol.long_body import LongBody
 from antiphon.protocol.sse import MAX_LINE
 from antiphon.wires.chat.emulation import emulate
 from antiphon.wires.chat.profiles import Profile
@@ -38,6 +39,7 @@ class ChatExchange:
         self._emulation = emulate(plan, profile)
         sent = self._sent = plan if self._emulation is None else self._emulation.plan
         self.headers: Mapping[str, str] = {}
+        self.body: bytes | LongBody
         self.body, self.degraded = encode_request(sent, profile)
         """The request, and what it cannot express of the plan."""
         self._stream = ChatStream(
@@ -88,6 +90,10 @@ class ChatExchange:
         """How many choices beyond the first the answer has had; only the first is read."""
         return self._stream.skipped_choices
 
+    def drop_body(self) -> None:
+        """Forget the request: the answer has begun, so it is not sent again."""
+        self.body = b""
+
     def feed(self, data: bytes) -> Sequence[Delta]:
         """Return the deltas of these bytes of a streamed answer."""
         try:
@@ -98,7 +104,8 @@ class ChatExchange:
         must_lift = self._emulation is not None or lifter.held is not None
         if must_lift or not lifter.taken.isdisjoint(map(type, deltas)):
             return self._lift(deltas)
-        self.has_begun = self.has_begun or bool(deltas)
+        if deltas:
+            self.has_begun = True
         return deltas  # as most are
 
     def end(self, error: BackendError | None = None) -> Sequence[Delta]:

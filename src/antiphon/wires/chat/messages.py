@@ -7,33 +7,47 @@ thread, but keeps the part that can no longer change as bytes (`wires.settled`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from antiphon.plans.toolbox import Toolbox
 from antiphon.protocol.items import Item, text_of
+from antiphon.protocol.long_body import add_pieces
 from antiphon.protocol.native_state import note_dropped, state_of
-from antiphon.protocol.pieces import encode_long
+from antiphon.protocol.pieces import encode_each, encode_texts
 from antiphon.protocol.thread import Thread
-from antiphon.wires.chat.parts import ChatPart, PartWriter, join_text, together
+from antiphon.wires.chat.parts import ChatPart, PartWriter, as_part, join_text
 from antiphon.wires.chat.profiles import Profile
+from antiphon.wires.plain import PlainTexts
 from antiphon.wires.settled import write_turns
 from antiphon.wires.turns import Call, Entry, Said, Turn
 
-__all__ = ["ChatMessage", "write_messages", "write_thread"]
+__all__ = ["ChatMessage", "Written", "write_messages", "write_thread"]
 
 # JSON objects in the words of the chat API.
 ChatMessage = dict[str, Any]
 
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_PLAIN: Final = {role: b'{"role":"%b","content":' % role.encode() for role in ("user", "assistant")}
 _SYSTEM: Final = frozenset({"system", "developer"})
 _NO_OUTPUT: Final = "(no output was provided for this call)"
+
+
+class Written(NamedTuple):
+    """Messages as JSON: the first ones, pieces with those that are settled, and the others."""
+
+    first: list[bytes]
+    settled: tuple[bytes, ...]
+    rest: list[bytes]
 
 
 class _Written(NamedTuple):
     """What was written of a conversation so far, and found out on the way."""
 
     messages: tuple[bytes, ...] = ()
+    """In pieces that are put together without anything between them."""
     system: tuple[str, ...] = ()
     report: tuple[str, ...] = ()
     unused_reasoning: tuple[int, ...] = ()
@@ -54,11 +68,11 @@ def write_messages(
 
 def write_thread(
     thread: Thread, toolbox: Toolbox, profile: Profile, orders: Sequence[str]
-) -> tuple[list[bytes], list[str]]:
-    """Return the same of a thread, each as JSON; it then remembers what is settled of it."""
+) -> tuple[Written, list[str]]:
+    """Return the same of a thread as JSON; it then remembers what is settled of it."""
     writer, report = _write(thread, toolbox, profile)
-    first, rest = map(encode_long, writer.first(orders)), map(encode_long, writer.messages)
-    return [*first, *writer.past, *rest], [*report, *writer.report()]
+    first, rest = encode_each(writer.first(orders)), encode_each(writer.messages)
+    return Written(first, writer.past, rest), [*report, *writer.report()]
 
 
 def _write(
@@ -67,7 +81,8 @@ def _write(
     def make(past: _Written | None) -> _MessageWriter:
         return _MessageWriter(profile, past or _NOTHING)
 
-    return write_turns(items, toolbox, make, write_thread, profile)
+    write_plain = _MessageWriter.write_plain
+    return write_turns(items, toolbox, make, write_thread, profile, write_plain=write_plain)
 
 
 class _MessageWriter:
@@ -92,10 +107,16 @@ class _MessageWriter:
             else:
                 self._say(turn)
 
+    def write_plain(self, plain: PlainTexts) -> None:
+        """Write plain messages right behind the past."""
+        begins = map(_PLAIN.__getitem__, plain.roles)
+        parts = zip(begins, encode_texts(plain.texts), repeat(b"}"), strict=False)
+        self.past = add_pieces(self.past, [*map(b"".join, parts)])
+
     def pause(self) -> _Written:
         """Return what was written so far, to go on with; messages are then bytes."""
         return _Written(
-            (*self.past, *map(encode_long, self.messages)),
+            add_pieces(self.past, encode_each(self.messages)),
             tuple(self._system),
             tuple(self._report),
             tuple(self._unused_reasoning),
@@ -122,47 +143,59 @@ class _MessageWriter:
         ]
 
     def _say(self, said: Said) -> None:
-        item, where = said.item, f"input[{said.index}]"
+        item = said.item
         if item.get("type") == "function_call_output":
-            parts = self._parts.write(item.get("output"), f"{where}.output")
-            label = {"type": "text", "text": f"Output of a tool call ({item['call_id']}):"}
-            self._add_user([label, *parts])
+            self._add_output(item, said.index)
             return
-        parts = self._parts.write(item.get("content"), f"{where}.content")
+        content = self._parts.write(item.get("content"), said.index)
         role = item.get("role")
         if role in _SYSTEM:
-            self._add_system(join_text(parts, "\n"), where, str(role))
+            self._add_system(join_text(content, "\n"), said.index, str(role))
         else:
-            self._add_user(parts)
+            self.messages.append({"role": "user", "content": content})
+
+    def _add_output(self, item: Item, index: int) -> None:
+        """Add a result that belongs to no call."""
+        label, output = f"Output of a tool call ({item['call_id']}):", item.get("output")
+        content = self._parts.write(output, index, field="output")
+        if isinstance(content, list):
+            content = [as_part(label), *content]
+        elif output and isinstance(output, str | list):
+            content = f"{label}\n{content}"
+        else:
+            content = label
+        self.messages.append({"role": "user", "content": content})
 
     def _act(self, turn: Turn) -> None:
-        texts = [
-            join_text(self._parts.write(item.get("content"), f"input[{index}].content"), "")
-            for index, item in turn.messages
-        ]
-        text = "\n\n".join(text for text in texts if text)
+        if len(turn.messages) == 1:  # as most turns with text have
+            text = self._text_of(turn.messages[0])
+        else:
+            text = "\n\n".join(filter(None, map(self._text_of, turn.messages)))
         message: ChatMessage = {"role": "assistant", "content": text}
         calls = turn.calls
         if calls:
             message["content"] = text or None
             message["tool_calls"] = [_chat_call(call, self._report) for call in calls]
-        has_thought = self._add_reasoning(turn, message)
-        if not turn.messages and not calls and not has_thought:
-            return
-        self.messages.append(message)
-        self._add_results(calls)
+        has_thought = self._add_reasoning(turn, message) if turn.reasoning else False
+        if turn.messages or calls or has_thought:
+            self.messages.append(message)
+        if calls:
+            self._add_results(calls)
 
-    def _add_system(self, text: str, where: str, role: str) -> None:
+    def _text_of(self, entry: Entry) -> str:
+        """Return the text of a message of the assistant."""
+        index, item = entry
+        content = self._parts.write(item.get("content"), index, "")
+        return content if isinstance(content, str) else join_text(content, "")
+
+    def _add_system(self, text: str, index: int, role: str) -> None:
         if not self.past and not self.messages:
             self._system.append(text)
             return
         late = self._profile.late_system_role
         if late == "user":
-            self._report.append(f"{where} ({role} message): sent as a user message")
+            self._report.append(f"input[{index}] ({role} message): sent as a user message")
         self.messages.append({"role": late, "content": text})
-
-    def _add_user(self, parts: list[ChatPart]) -> None:
-        self.messages.append({"role": "user", "content": together(parts)})
 
     def _add_reasoning(self, turn: Turn, message: ChatMessage) -> bool:
         """Add the reasoning of a turn where the server takes it; return whether there is any."""
@@ -186,21 +219,25 @@ class _MessageWriter:
         """Add the results right behind the calls, and their images in a user message after."""
         images: list[ChatPart] = []
         for call in calls:
-            parts = self._result_parts(call.result)
-            shown = [part for part in parts if part["type"] != "text"]
-            text = join_text(parts, "\n")
-            if shown:
-                images += [{"type": "text", "text": f"Shown by tool call {call.id}:"}, *shown]
+            said = None if call.result is None else call.result[1].get("output")
+            if isinstance(said, str):  # as most results are
+                self.messages.append({"role": "tool", "tool_call_id": call.id, "content": said})
+                continue
+            content = self._result_content(call.result)
+            text = join_text(content, "\n")
+            if isinstance(content, list):
+                shown = [part for part in content if part["type"] != "text"]
+                images += [as_part(f"Shown by tool call {call.id}:"), *shown]
                 text = text or "(see the next message)"
             self.messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
         if images:
             self.messages.append({"role": "user", "content": images})
 
-    def _result_parts(self, result: Entry | None) -> list[ChatPart]:
+    def _result_content(self, result: Entry | None) -> str | list[ChatPart]:
         if result is None:
-            return [{"type": "text", "text": _NO_OUTPUT}]
+            return _NO_OUTPUT
         index, item = result
-        return self._parts.write(item.get("output"), f"input[{index}].output")
+        return self._parts.write(item.get("output"), index, field="output")
 
 
 def _told(indexes: Sequence[int], why: str) -> list[str]:
@@ -226,7 +263,7 @@ def _chat_call(call: Call, report: list[str]) -> dict[str, Any]:
 
 def _is_object(text: str) -> bool:
     try:
-        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        _decode_object(text)
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
         return False
     return True

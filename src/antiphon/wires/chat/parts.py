@@ -14,7 +14,7 @@ from antiphon.wires.chat.profiles import Profile
 from antiphon.wires.files import read_text_file
 from antiphon.wires.texts import PART_FIELDS, TEXT_FIELDS, unknown_fields
 
-__all__ = ["ChatPart", "PartWriter", "join_text", "together"]
+__all__ = ["ChatPart", "PartWriter", "as_part", "join_text"]
 
 ChatPart = dict[str, Any]
 """A part in the words of the chat API; Any, because its fields differ by type."""
@@ -30,20 +30,35 @@ class PartWriter:
         self._profile = profile
         self._report = report
 
-    def write(self, content: object, where: str) -> list[ChatPart]:
-        """Return the parts of a content field; `where` is how a report calls the field."""
-        if isinstance(content, str):
-            return [_text(content)] if content else []
-        parts = content if isinstance(content, list) else []
-        return [self._write_part(part, f"{where}[{n}]") for n, part in enumerate(parts)]
+    def write(
+        self, content: object, index: int, between: str = "\n", field: str = "content"
+    ) -> str | list[ChatPart]:
+        """Return a field of the item at `index`: as one text if all of it is text, else as parts.
 
-    def _write_part(self, part: Part, where: str) -> ChatPart:
+        `between` is written between texts.
+        """
+        if not isinstance(content, list):
+            return content if isinstance(content, str) else ""
+        if len(content) == 1 and (text := _plain_text(content[0])) is not None:
+            return text
+        pieces: list[Any] = []  # Any: texts alone, unless `is_text` is False
+        is_text = True
+        for part in content:
+            if not _FIELDS.issuperset(part):
+                where = f"input[{index}].{field}[{len(pieces)}]"
+                self._report += unknown_fields(part, _FIELDS, where)
+            name = TEXT_FIELDS.get(str(part.get("type")))
+            if name is not None:
+                pieces.append(str(part.get(name) or ""))
+            else:
+                piece = self._write_other(part, f"input[{index}].{field}[{len(pieces)}]")
+                is_text = is_text and isinstance(piece, str)
+                pieces.append(piece)
+        return between.join(pieces) if is_text else [as_part(piece) for piece in pieces]
+
+    def _write_other(self, part: Part, where: str) -> str | ChatPart:
+        """Return a part that is no text itself."""
         kind = str(part.get("type"))
-        if not _FIELDS.issuperset(part):
-            self._report += unknown_fields(part, _FIELDS, where)
-        field = TEXT_FIELDS.get(kind)
-        if field is not None:
-            return {"type": "text", "text": str(part.get(field) or "")}
         where = f"{where} ({kind})"
         if kind == "input_image":
             return self._write_image(part, where)
@@ -53,7 +68,7 @@ class PartWriter:
             return self._write_file(part, where)
         return self._leave_out(where, kind, "this backend cannot send it")
 
-    def _write_image(self, part: Part, where: str) -> ChatPart:
+    def _write_image(self, part: Part, where: str) -> str | ChatPart:
         url = part.get("image_url")
         if not url:
             return self._leave_out(where, "image", "only images by URL can be sent")
@@ -66,21 +81,30 @@ class PartWriter:
             self._report.append(f"{where}: detail {part['detail']} is not known to chat servers")
         return {"type": "image_url", "image_url": image}
 
-    def _write_file(self, part: Part, where: str) -> ChatPart:
+    def _write_file(self, part: Part, where: str) -> str | ChatPart:
         name = str(part.get("filename") or "file")
         data = part.get("file_data")
         if not data:
             return self._leave_out(where, name, "only files with file_data can be sent")
         text = read_text_file(name, str(data))
         if text is not None:
-            return _text(f"File {name}:\n{text}")
+            return f"File {name}:\n{text}"
         if not self._profile.files:
             return self._leave_out(where, name, "this model takes no files but text")
         return {"type": "file", "file": {"filename": name, "file_data": data}}
 
-    def _leave_out(self, where: str, what: str, why: str) -> ChatPart:
+    def _leave_out(self, where: str, what: str, why: str) -> str:
         self._report.append(f"{where}: {why}")
-        return _text(f"[{what} left out: {why}]")
+        return f"[{what} left out: {why}]"
+
+
+def _plain_text(part: Part) -> str | None:
+    """Return the text of a part that is a text and has nothing to report, as most have."""
+    name = TEXT_FIELDS.get(str(part.get("type")))
+    if name is None or not _FIELDS.issuperset(part):
+        return None
+    text = part.get(name)
+    return text if type(text) is str else None
 
 
 def _flat_image(part: Part) -> Part:
@@ -91,19 +115,13 @@ def _flat_image(part: Part) -> Part:
     return {"image_url": image.get("url"), "detail": image.get("detail")}
 
 
-def together(parts: list[ChatPart]) -> str | list[ChatPart]:
-    """Return the parts as one string if all are text, else as they are."""
-    if len(parts) == 1 and parts[0]["type"] == "text":
-        return str(parts[0]["text"])
-    if all(part["type"] == "text" for part in parts):
-        return join_text(parts, "\n")
-    return parts
-
-
-def join_text(parts: list[ChatPart], between: str) -> str:
-    """Return the text of the text parts."""
+def join_text(parts: str | list[ChatPart], between: str) -> str:
+    """Return the text of what was written: that of its text parts."""
+    if isinstance(parts, str):
+        return parts
     return between.join(part["text"] for part in parts if part["type"] == "text")
 
 
-def _text(text: str) -> ChatPart:
-    return {"type": "text", "text": text}
+def as_part(piece: str | ChatPart) -> ChatPart:
+    """Return a text as a part."""
+    return {"type": "text", "text": piece} if isinstance(piece, str) else piece

@@ -14,13 +14,14 @@ from typing import Any, Final
 import msgspec
 
 from antiphon.plans.plan import Plan
+from antiphon.protocol.long_body import PIECE, LongBody
 from antiphon.protocol.pieces import encode_long
 from antiphon.protocol.response import MOST_NOTES
 from antiphon.protocol.thread import Thread
 from antiphon.protocol.tools import Tool, ToolPolicy
 from antiphon.protocol.unknown import MOST_HINTS, explain_unknown
 from antiphon.wires.chat.emulation import grammar_field
-from antiphon.wires.chat.messages import ChatMessage, write_messages, write_thread
+from antiphon.wires.chat.messages import ChatMessage, Written, write_messages, write_thread
 from antiphon.wires.chat.profiles import PROFILES, Profile
 from antiphon.wires.lower import functions_of
 
@@ -46,29 +47,37 @@ def write_request(plan: Plan, profile: Profile) -> tuple[Body, list[str]]:
     return _write_body(plan, profile, messages, report), report
 
 
-def encode_request(plan: Plan, profile: Profile) -> tuple[bytes, list[str]]:
+def encode_request(plan: Plan, profile: Profile) -> tuple[bytes | LongBody, list[str]]:
     """Return the same as bytes: of a long thread, only what is new has to be written."""
     items, orders = plan.items, _orders(plan, profile)
     if isinstance(items, Thread) and items.is_long:
         messages, report = write_thread(items, plan.toolbox, profile, orders)
-        messages += map(msgspec.json.encode, _begun(plan, profile))
     else:
         written, report = write_messages(items, plan.toolbox, profile, orders)
-        written += _begun(plan, profile)
         if not plan.is_large:
+            written += _begun(plan, profile)
             body = _write_body(plan, profile, written, report)
             return msgspec.json.encode(_with_encoded_tools(plan, profile, body)), report
         # One by one: encoding all of them in one step would hold up every other thread.
-        messages = [encode_long(message) for message in written]
-    rest = _with_encoded_tools(plan, profile, _write_body(plan, profile, [], report))
-    # The same bytes, put together in one step: most of them are copied only once.
-    begin = msgspec.json.encode({"model": rest.pop("model")})[:-1] + b',"messages":['
-    del rest["messages"]
-    end = b"]," + msgspec.json.encode(rest)[1:]
-    pieces = messages or [b""]
+        messages = Written([encode_long(message) for message in written], (), [])
+    messages.rest.extend(map(msgspec.json.encode, _begun(plan, profile)))
+    fields = _with_encoded_tools(plan, profile, _write_body(plan, profile, [], report))
+    begin = msgspec.json.encode({"model": fields.pop("model")})[:-1] + b',"messages":['
+    del fields["messages"]
+    return _put_around(begin, messages, b"]," + msgspec.json.encode(fields)[1:]), report
+
+
+def _put_around(begin: bytes, messages: Written, end: bytes) -> bytes | LongBody:
+    """Return the messages between these bytes. Those that are settled are not copied if long."""
+    first, settled, rest = messages
+    if sum(map(len, settled)) >= PIECE:
+        begin += b"".join([message + b"," for message in first])
+        return LongBody(begin, settled, b",".join([b"", *rest]) + end)
+    # Put together in one step: most of the bytes are copied only once.
+    pieces = [*first, *([b"".join(settled)] if settled else ()), *rest] or [b""]
     pieces[0] = begin + pieces[0]
     pieces[-1] += end
-    return b",".join(pieces), report
+    return b",".join(pieces)
 
 
 def _write_body(

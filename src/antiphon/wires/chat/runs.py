@@ -43,7 +43,7 @@ class ChunkRun:
     def __init__(self) -> None:
         self.channel: _Spoken = "text"
         self._last: tuple[bytes, Chunk] | None = None
-        self._head = self._tail = self._between = b""
+        self._head = self._tail = self._end = self._between = b""
         self._tries = _MAX_TRIES
 
     def follow(self, data: bytes, chunk: Chunk) -> None:
@@ -65,6 +65,21 @@ class ChunkRun:
         if texts is not None:
             self._tries = _MAX_TRIES
         return texts
+
+    def read_one(self, event: bytes) -> str | None:
+        """Return the text of a whole SSE event with one chunk, or None if it has another shape.
+
+        What is between the known bytes is one JSON string, so no line ends in it.
+        """
+        head, end = self._head, self._end
+        if not head or not event.startswith(head) or not event.endswith(end):
+            return None
+        try:
+            text = _decode_text(b'"%b"' % event[len(head) : -len(end)])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        self._tries = _MAX_TRIES
+        return text
 
     def _read_one(self, line: bytes) -> list[str] | None:
         begin, end = len(self._head), len(line) - len(self._tail)
@@ -100,4 +115,5 @@ class ChunkRun:
             self.channel = _CHANNELS[name]
             self._head = _DATA + data[:begin]
             self._tail = data[end:]
+            self._end = self._tail + _BLANK
             self._between = self._tail + _BLANK + self._head

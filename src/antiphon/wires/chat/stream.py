@@ -32,6 +32,7 @@ from antiphon.protocol.deltas import (
     Stopped,
     StopReason,
     SummaryGrew,
+    TextGrew,
     TierUsed,
     UsageKnown,
 )
@@ -103,6 +104,7 @@ class ChatStream:
     ) -> None:
         self.fault: BackendError | None = None
         self.is_done = False
+        self._max_line = max_line
         self._sse = SseDecoder(max_line)
         self._text = AnswerText(names, think_tags=think_tags)
         self._run = ChunkRun()
@@ -137,6 +139,18 @@ class ChatStream:
         """Return what these bytes of a streamed answer tell."""
         if self.fault is not None:
             raise self.fault
+        run, is_whole = self._run, self._sse.is_between and len(data) <= self._max_line
+        text = run.read_one(data) if is_whole else None
+        # Most events are the next words, and nothing looks at what they say.
+        if (
+            text
+            and run.channel == "text"
+            and len(text) <= self._room
+            and not (self._is_mending or self.is_done)
+            and self._text.is_text(text)
+        ):
+            self._room -= len(text)
+            return [TextGrew(text)]
         try:
             self._take_lines(self._sse.feed_lines(data))
         except (BackendError, BrokenStream) as error:

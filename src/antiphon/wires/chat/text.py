@@ -36,16 +36,21 @@ class AnswerText:
 
     def pass_on(self, texts: list[str]) -> list[Delta] | None:
         """Return pieces in which nothing but text can be, or None if they are to be fed."""
-        if self._think is not None or self._tokens:
+        if not self.is_text(texts[0] if len(texts) == 1 else "".join(texts)):
             return None
+        return [TextGrew(text) for text in texts if text]
+
+    def is_text(self, piece: str) -> bool:
+        """Return whether nothing but text can be in this piece. It must not be fed then."""
+        if self._think is not None or self._tokens:
+            return False
         finder = self._finder
         if finder is not None:
-            whole = texts[0] if len(texts) == 1 else "".join(texts)
             # White space may stand before a call.
-            if not finder.is_idle or whole[-1:].isspace() or BEGINNINGS.search(whole) is not None:
-                return None
-            finder.before = (finder.before + whole[-LOOK_BACK:])[-LOOK_BACK:]
-        return [TextGrew(text) for text in texts if text]
+            if not finder.is_idle or piece[-1:].isspace() or BEGINNINGS.search(piece) is not None:
+                return False
+            finder.before = (finder.before + piece[-LOOK_BACK:])[-LOOK_BACK:]
+        return True
 
     def note_tokens(self, tokens: Iterable[dict[str, Any]]) -> None:
         """Take the tokens of the piece that comes next, with their logprobs."""

@@ -215,7 +215,7 @@ class _ContentWriter:
                 text = "".join(part["text"] for part in written if "text" in part)
                 return signed_texts(text, self._signatures.of.get(index))
             case "google:part":
-                return [item["part"]]
+                return [{**item["part"]}]  # it may get a signature
         media = f"image/{item.get('output_format') or 'png'}"
         image = {"inlineData": {"mimeType": media, "data": item["result"]}}
         return [self._signed(index, image)]
@@ -273,7 +273,7 @@ class _ContentWriter:
         first = next((part for part in parts if "functionCall" in part), None)
         if first is not None and "thoughtSignature" not in first:
             first["thoughtSignature"] = DUMMY
-            self._unsigned.append(turn.calls[0].index)
+            self._unsigned += [call.index for call in turn.calls[:1]]
 
     # Results.
 

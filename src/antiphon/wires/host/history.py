@@ -45,7 +45,7 @@ def write_history(plan: Plan, account: str) -> tuple[list[Message], list[str]]:
     """Return the items as messages, and a report of what could not be sent."""
     lowering = Lowering(plan.toolbox)
     lowered = [item if _is_image(item) else lowering.lower(item) for item in plan.items]
-    arranger = Arranger(enumerate(lowered), _IMAGE.__eq__)
+    arranger = Arranger(lowered, _IMAGE.__eq__)
     writer = _MessageWriter(plan.model, account)
     for turn in arranger.turns:
         if isinstance(turn, Said):

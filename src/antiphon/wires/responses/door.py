@@ -17,6 +17,7 @@ from antiphon.protocol.codec import DONE, Dialect, encode_all_sse, encode_respon
 from antiphon.protocol.errors import InvalidRequest
 from antiphon.protocol.events import Event
 from antiphon.protocol.includes import Hidden, hidden_in_stream
+from antiphon.protocol.kept_inputs import OwnInputs
 from antiphon.protocol.request import CreateResponse, read_request
 from antiphon.protocol.response import Response
 from antiphon.wires.door import HEARTBEAT
@@ -63,16 +64,20 @@ class _Asked(msgspec.Struct, frozen=True):
 
 
 class ResponsesDoor:
-    """POST /v1/responses. A failed response is an answer here, not an HTTP error."""
+    """POST /v1/responses. A failed response is an answer here, not an HTTP error.
+
+    `inputs` are those that the caller has sent before, and gets the long ones.
+    """
 
     streams_overflow = True  # the only form in which Codex knows it
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, inputs: OwnInputs | None = None) -> None:
         self._dialect: Dialect = dialect
+        self._inputs = inputs
 
     def read(self, data: bytes, headers: Mapping[str, str]) -> _Asked:
         """Return the request. Raise InvalidRequest if it is not one."""
-        request = read_request(decode_body(data), len(data))
+        request = read_request(decode_body(data, self._inputs), len(data))
         return _Asked(request, self._dialect, headers.get("User-Agent", ""))
 
     def rename(

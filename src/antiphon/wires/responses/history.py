@@ -137,12 +137,16 @@ class _InputWriter:
         return written
 
     def _pair(self, begin: int) -> int:
-        """Take note of all calls and outputs; return the last place before which each has one."""
+        """Take note of all calls and outputs; return the last place before which each has one.
+
+        It is not in the tail of a thread.
+        """
         boundary, lonely = begin, set[str | None]()
+        end = self._items.lasting if isinstance(self._items, Thread) else len(self._items)
         for place in range(begin, len(self._items)):
             item = self._items[place]
             if item_type(item) == "message":
-                if item.get("role") != "assistant" and not lonely:
+                if item.get("role") != "assistant" and not lonely and place < end:
                     boundary = place
                 continue
             for mine, others, call_id in self._ids_of(item):

@@ -167,7 +167,9 @@ async def test_a_key_is_changed_and_deleted(office: Gateway, admin: openai.Async
         key_id,
         project_id=project.id,
         expires_in_seconds=60,
-        extra_body={"antiphon": {"role": "viewer", "models": ["m"]}},
+        extra_body={
+            "antiphon": {"role": "viewer", "models": ["m"], "max_run_budget_usd": "2.5"},
+        },
     )
     deleted = await keys.delete(key_id, project_id=project.id)
 
@@ -175,6 +177,8 @@ async def test_a_key_is_changed_and_deleted(office: Gateway, admin: openai.Async
     assert changed.model_extra is not None
     assert changed.model_extra["antiphon"]["role"] == "viewer"
     assert changed.model_extra["antiphon"]["models"] == ["m"]
+    assert changed.model_extra["antiphon"]["max_run_budget_usd"] == "2.50"
+    assert changed.model_extra["antiphon"]["run_budget_usd"] is None
     assert deleted.object == "organization.project.api_key.deleted"
     with pytest.raises(openai.NotFoundError):
         await keys.retrieve(key_id, project_id=project.id)

@@ -11,6 +11,7 @@ import openai
 import pytest
 
 from antiphon.protocol.token_counts import TokenCounts
+from antiphon.server.api.organization import figures
 from antiphon.store.base import Store
 from antiphon.testing.gateway import Gateway
 from tests.server.api.organization.books import (
@@ -67,6 +68,47 @@ async def test_usage_is_grouped_by_each_field(
     found = {getattr(one, group): one.num_model_requests for one in usage_of(page)}
 
     assert found == {"a": 1, "b": 2}
+
+
+async def test_usage_and_costs_are_grouped_by_run_and_conversation(
+    admin: openai.AsyncOpenAI, store: Store
+) -> None:
+    for project, run, conversation in (("shop", "n", "c1"), ("shop", "n", "c2"), ("bank", "n", "")):
+        await charge(store, project, run=run, conversation=conversation or None)
+    api = admin.admin.organization.usage
+
+    async def asked(group: str, **names: str) -> list[tuple[Any, ...]]:
+        named = {f"antiphon.{name}": [one] for name, one in names.items()}
+        query = {"group_by": [group], **named}
+        page = await api.completions(start_time=today(), limit=1, extra_query=query)
+        found = [(one.project_id, one.model_extra["antiphon"]) for one in usage_of(page)]
+        return sorted((name, ours["run_id"], ours["conversation_id"]) for name, ours in found)
+
+    assert await asked("antiphon.run") == [("bank", "n", None), ("shop", "n", None)]
+    found = await asked("antiphon.conversation", conversation="c2")
+    assert found == [(None, None, "c2")]
+    query = {"group_by": ["antiphon.run"], "antiphon.run": ["n"]}
+    page = await api.costs(start_time=today() - 90 * DAY, limit=91, extra_query=query)
+    costs = {one.project_id: one.amount.value for one in usage_of(page)}
+    assert costs == {"shop": 2.0, "bank": 1.0}
+
+
+async def test_single_charges_are_not_all_read(
+    admin: openai.AsyncOpenAI, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run in ("a", "b", "c"):
+        await charge(store, "shop", run=run)
+    usage = admin.admin.organization.usage
+    query: dict[str, Any] = {"group_by": ["antiphon.run"]}
+
+    with pytest.raises(openai.BadRequestError, match="ask for one day at most"):
+        await usage.completions(start_time=today() - 2 * DAY, extra_query=query)
+    monkeypatch.setattr(figures, "_MOST_ROWS", 2)
+    with pytest.raises(openai.BadRequestError, match="more than 2 results"):
+        await usage.completions(start_time=today(), limit=1, extra_query=query)
+    named = query | {"antiphon.run": ["a", "b"]}
+    page = await usage.completions(start_time=today() - 9 * DAY, limit=31, extra_query=named)
+    assert len(usage_of(page)) == 2
 
 
 async def test_filters_leave_the_others_out(admin: openai.AsyncOpenAI, store: Store) -> None:

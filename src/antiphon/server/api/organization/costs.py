@@ -11,10 +11,13 @@ from typing import Any, Final
 from aiohttp import web
 
 from antiphon.server.api.organization.figures import (
+    CONVERSATION,
     GROUPS,
+    RUN,
     Widths,
     answer_buckets,
     read_figures,
+    read_usage,
 )
 from antiphon.server.api.organization.usage import dollars
 from antiphon.server.app import Call, Route
@@ -23,8 +26,8 @@ from antiphon.store.base.ledger import ChargeKind, UsageRow
 __all__ = ["ROUTES"]
 
 _WIDTHS: Final[Widths] = {"1d": (86_400, 180, 7)}
-_FILTERS: Final = frozenset({"project_ids", "api_key_ids", "line_items"})
-_NAMES: Final = ("project_id", "user_id", "api_key_id")
+_FILTERS: Final = frozenset({"project_ids", "api_key_ids", "line_items", CONVERSATION, RUN})
+_NAMES: Final = ("project_id", "user_id", "api_key_id", CONVERSATION, RUN)
 _WORDS: Final[dict[ChargeKind, str]] = {
     "model": "tokens",
     "embedding": "embeddings",
@@ -43,7 +46,7 @@ async def costs(call: Call) -> web.StreamResponse:
         kinds=(),
         also=("model", "kind"),
     )
-    rows = await call.app.engine.store.ledger.usage(figures.query)
+    rows = await read_usage(call, figures.query)
     items = query.texts("line_items")
 
     def show(found: list[UsageRow]) -> list[dict[str, Any]]:
@@ -77,6 +80,8 @@ def _result(rows: list[UsageRow], names: tuple[str, ...]) -> dict[str, Any]:
         "user_id": first.user,
         "api_key_id": first.key,
         "antiphon": {
+            "conversation_id": first.conversation,
+            "run_id": first.run,
             "requests": sum(row.charges for row in rows),
             "unpriced_requests": sum(row.unpriced for row in rows),
             "estimated_requests": sum(row.not_reported for row in rows),

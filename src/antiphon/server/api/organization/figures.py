@@ -20,19 +20,33 @@ from antiphon.protocol.errors import InvalidRequest, invalid
 from antiphon.server.api.organization.access import visible_projects
 from antiphon.server.api.organization.query import Query
 from antiphon.server.app import Call
-from antiphon.store.base.ledger import ChargeKind, UsageQuery, UsageRow
+from antiphon.store.base.ledger import ChargeKind, UsageField, UsageQuery, UsageRow
 
-__all__ = ["GROUPS", "Widths", "answer_buckets", "read_figures"]
+__all__ = [
+    "CONVERSATION",
+    "GROUPS",
+    "RUN",
+    "Widths",
+    "answer_buckets",
+    "read_figures",
+    "read_usage",
+]
 
 Widths = Mapping[str, tuple[int, int, int]]
 """Seconds, the most buckets of a page, and how many there are by default; by name."""
-Field = Literal["project", "key", "user", "model", "provider", "kind", "basis", "outcome"]
-GROUPS: Final[dict[str, Field]] = {
+RUN: Final = "antiphon.run"
+CONVERSATION: Final = "antiphon.conversation"
+GROUPS: Final[dict[str, UsageField]] = {
     "project_id": "project",
     "user_id": "user",
     "api_key_id": "key",
     "model": "model",
+    CONVERSATION: "conversation",
+    RUN: "run",
 }
+_MOST_UNNAMED: Final = 86_400
+"""Seconds of a page whose single charges are all read."""
+_MOST_ROWS: Final = 10_000
 _SINGLE: Final = frozenset({"start_time", "end_time", "bucket_width", "limit", "page"})
 _LATEST: Final = 253_402_300_799  # the end of the year 9999
 _encode: Final = msgspec.json.Encoder(decimal_format="number").encode
@@ -51,10 +65,10 @@ def read_figures(
     call: Call,
     *,
     widths: Widths,
-    groups: Mapping[str, Field | None],
+    groups: Mapping[str, UsageField | None],
     filters: frozenset[str],
     kinds: tuple[ChargeKind, ...],
-    also: tuple[Field, ...],
+    also: tuple[UsageField, ...],
 ) -> tuple[Figures, Query]:
     """Return what the query asks for. `also` is grouped by beside what the caller wants."""
     query = Query(call, single=_SINGLE, many=filters | {"group_by"})
@@ -70,7 +84,7 @@ def read_figures(
     page = query.text("page")
     if page is not None:
         first, end = _read_cursor(page, seconds, first)
-    wanted = query.choices("group_by", tuple(groups))
+    wanted = _with_project(query.choices("group_by", tuple(groups)))
     fields = (groups[name] for name in wanted)
     asked = UsageQuery(
         start=first,
@@ -82,8 +96,41 @@ def read_figures(
         users=query.texts("user_ids"),
         models=query.texts("models"),
         kinds=kinds,
+        conversations=query.texts(CONVERSATION),
+        runs=query.texts(RUN),
     )
+    _check_span(asked)
     return Figures(query=asked, groups=wanted, end=end), query
+
+
+def _with_project(wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what to group by: runs have names within their project."""
+    return (*wanted, "project_id") if RUN in wanted and "project_id" not in wanted else wanted
+
+
+def _check_span(query: UsageQuery) -> None:
+    """Raise InvalidRequest if too many single charges would have to be read."""
+    groups = {"conversation", "run"}.intersection(query.group_by)
+    is_named = bool(query.conversations or query.runs)
+    if groups and not is_named and query.end - query.start > _MOST_UNNAMED:
+        raise invalid(
+            "group_by",
+            "by run or conversation reads single charges: name some with"
+            f" {RUN}[] or {CONVERSATION}[], or ask for one day at most (limit=1)",
+        )
+
+
+async def read_usage(call: Call, query: UsageQuery) -> list[UsageRow]:
+    """Return the rows of a page. Raise InvalidRequest if there are too many."""
+    ledger = call.app.engine.store.ledger
+    if not query.reads_charges:
+        return await ledger.usage(query)
+    rows = await ledger.usage(msgspec.structs.replace(query, most=_MOST_ROWS + 1))
+    if len(rows) > _MOST_ROWS:
+        raise invalid(
+            "group_by", f"gives more than {_MOST_ROWS:,} results: ask for fewer, or a shorter time"
+        )
+    return rows
 
 
 def answer_buckets(

@@ -25,7 +25,7 @@ from antiphon.protocol.gateway import (
 from antiphon.server.api.objects import answer_object
 from antiphon.server.app import App, Call, Route
 from antiphon.server.metrics_board import Counts
-from antiphon.server.metrics_table import edges_of
+from antiphon.server.metrics_table import EDGES
 from antiphon.version import __version__
 
 __all__ = ["ROUTES"]
@@ -139,7 +139,7 @@ def _quantile(counts: Counts, name: str, labels: tuple[str, ...], share: float) 
     total = sum(buckets)
     if not total:
         return None
-    edges, so_far = edges_of(name), 0.0
+    edges, so_far = EDGES[name], 0.0
     for edge, count in zip(edges, buckets, strict=False):
         so_far += count
         if so_far >= share * total:

@@ -10,8 +10,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import UnsetType
 
-from antiphon.protocol.errors import InvalidRequest, NotFound
+from antiphon.accounts.amounts import read_amount
+from antiphon.models.prices import dollars_of
+from antiphon.protocol.errors import InvalidRequest, NotFound, invalid
 from antiphon.protocol.organization import KeyExtras, ProjectKeyObject
 from antiphon.server.api.organization.access import audit_of
 from antiphon.server.api.organization.once import Attempt, secret_is_gone
@@ -102,7 +105,22 @@ def change_of(extras: KeyExtras | None) -> KeyChange:
         role=extras.role,
         models=tuple(models) if isinstance(models, list) else models,
         never_store=extras.never_store,
+        run_budget=_nano_dollars(extras.run_budget_usd, "run_budget_usd"),
+        max_run_budget=_nano_dollars(extras.max_run_budget_usd, "max_run_budget_usd"),
     )
+
+
+def _nano_dollars(text: str | UnsetType | None, name: str) -> int | UnsetType | None:
+    if not isinstance(text, str):
+        return text
+    try:
+        return read_amount("usd", text)
+    except ValueError as error:
+        raise invalid(f"antiphon.{name}", str(error)) from None
+
+
+def _dollars(nano_dollars: int | None) -> str | None:
+    return None if nano_dollars is None else dollars_of(nano_dollars)
 
 
 def as_project_key(
@@ -122,6 +140,8 @@ def as_project_key(
             "role": record.role,
             "models": None if record.models is None else list(record.models),
             "never_store": record.never_store,
+            "run_budget_usd": _dollars(record.run_budget),
+            "max_run_budget_usd": _dollars(record.max_run_budget),
             "previous_until": record.previous_until,
         },
     )

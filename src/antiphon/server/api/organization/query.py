@@ -79,7 +79,7 @@ class Query:
         """Return one of these values."""
         text = self.text(name) or default
         if text not in choices:
-            raise invalid(name, f"must be one of {', '.join(choices)}")
+            raise invalid(name, f"must be one of {', '.join(filter(None, choices))}")
         return text
 
     def choices(self, name: str, known: tuple[str, ...]) -> tuple[str, ...]:

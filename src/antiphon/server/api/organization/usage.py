@@ -15,10 +15,13 @@ from aiohttp import web
 
 from antiphon.protocol.token_counts import NO_TOKENS, TokenCounts, add_counts
 from antiphon.server.api.organization.figures import (
+    CONVERSATION,
     GROUPS,
+    RUN,
     Widths,
     answer_buckets,
     read_figures,
+    read_usage,
 )
 from antiphon.server.app import Call, Handler, Route
 from antiphon.store.base.ledger import ChargeKind, UsageRow
@@ -30,7 +33,7 @@ _WIDTHS: Final[Widths] = {
     "1h": (3600, 168, 24),
     "1d": (86_400, 31, 7),
 }
-_FILTERS: Final = frozenset({"project_ids", "user_ids", "api_key_ids", "models"})
+_FILTERS: Final = frozenset({"project_ids", "user_ids", "api_key_ids", "models", CONVERSATION, RUN})
 _BASES: Final = ("reported", "counted", "assumed")
 
 
@@ -39,7 +42,7 @@ async def _usage(call: Call, kind: ChargeKind, name: str) -> web.StreamResponse:
     figures, _ = read_figures(
         call, widths=_WIDTHS, groups=GROUPS, filters=_FILTERS, kinds=(kind,), also=("basis",)
     )
-    rows = await call.app.engine.store.ledger.usage(figures.query)
+    rows = await read_usage(call, figures.query)
     object_type = f"organization.usage.{name}.result"
 
     def show(found: list[UsageRow]) -> list[dict[str, Any]]:
@@ -91,6 +94,8 @@ def _ours(rows: list[UsageRow]) -> dict[str, Any]:
     estimated = bases["counted"]["tokens"] + bases["assumed"]["tokens"]
     return {
         "antiphon": {
+            "conversation_id": rows[0].conversation,
+            "run_id": rows[0].run,
             "responses": sum(row.requests for row in rows),
             "output_reasoning_tokens": _used(rows).reasoning,
             "cost_usd": dollars(rows),
