@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -55,12 +56,38 @@ async def test_files_and_screens_are_served_with_the_policy(
 
 async def test_the_page_names_all_of_its_modules_at_once(gateway: Gateway) -> None:
     answer = await request(gateway, "GET", "/../ui/requests")
-    named = {
-        link.partition(">")[0].removeprefix("</ui/") for link in answer.headers["Link"].split(", ")
-    }
+    paths = [link[1:].partition(">")[0] for link in answer.headers["Link"].split(", ")]
+    (folder,) = {path.split("/")[2] for path in paths}
+    named = {path.removeprefix(f"/ui/{folder}/") for path in paths}
     own = {f"js/{path.name}" for path in (UI / "js").iterdir()}
     assert named == own | {"vendor/preact-htm.js"}
     assert "Link" not in (await request(gateway, "GET", "/../ui/js/main.js")).headers
+
+
+async def test_a_browser_keeps_the_files_that_the_page_names_for_good(gateway: Gateway) -> None:
+    page = (await request(gateway, "GET", "/../ui")).body.decode()
+    named = re.findall(r'(?:src|href)="(/ui/[^"]+)"', page)
+    assert len(named) == 4
+    for path in named:
+        kept = await request(gateway, "GET", f"/..{path}")
+        _, _, folder, name = path.split("/", 3)
+        fresh = await request(gateway, "GET", f"/../ui/{name}")
+        assert kept.body == fresh.body == (UI / name).read_bytes()
+        assert kept.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+        assert fresh.headers["Cache-Control"] == "no-cache"
+    for path in (f"/{folder}", f"/{folder}/index.html", f"/{folder}/requests"):
+        answer = await request(gateway, "GET", f"/../ui{path}")
+        assert (answer.body.decode(), answer.headers["Cache-Control"]) == (page, "no-cache")
+    assert (await request(gateway, "GET", f"/../ui/{folder}/js/none.js")).status == 404
+
+
+async def test_files_of_another_version_are_those_of_this_one_and_not_kept(
+    gateway: Gateway,
+) -> None:
+    answer = await request(gateway, "GET", "/../ui/0123456789abcdef/js/main.js")
+    assert answer.body == (UI / "js/main.js").read_bytes()
+    assert answer.headers["Cache-Control"] == "no-cache"
+    assert (await request(gateway, "GET", "/../ui/0123456789abcdef/js/none.js")).status == 404
 
 
 @pytest.mark.parametrize("path", ["/js/none.js", "/vendor/htm.LICENSE"])

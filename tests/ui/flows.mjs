@@ -134,6 +134,7 @@ flows['the charges of a response are shown with their basis'] = async (page) => 
 flows['a response that does not exist is said to be missing'] = async (page) => {
   await page.goto(`${facts.root}/ui/responses/resp_none`);
   await page.getByRole('alert').filter({ hasText: 'resp_none' }).waitFor();
+  ok(await page.locator('.player, .split').count() === 0, 'there is nothing to play');
 };
 
 flows['what a model wrote and what callers named is text'] = async (page) => {
@@ -184,6 +185,36 @@ flows['filters are in the address and survive a reload'] = async (page) => {
   await page.locator('td', { hasText: 'broken' }).first().waitFor();
   ok(await page.locator('.status.completed').count() === 0, 'only those that were released');
 };
+flows['the chosen request stays chosen while others appear'] = async (page) => {
+  await open(page, 'requests');
+  await page.locator('.note', { hasText: 'following' }).waitFor();
+  await page.keyboard.press('j');
+  await page.keyboard.press('j');
+  const chosen = await page.locator('tr.selected a').getAttribute('title');
+  const made = await page.request.post(`${facts.root}/v1/responses`, { data: { input: 'live', model: 'smollm2' } });
+  await page.locator(`a[title="${(await made.json()).id}"]`).waitFor();
+  same(await page.locator('tr.selected a').getAttribute('title'), chosen, 'the row that is chosen');
+  await page.keyboard.press('Enter');
+  await page.waitForURL(`**/ui/responses/${chosen}`);
+};
+flows['what is typed into a filter stays while requests appear'] = async (page) => {
+  await open(page, 'requests');
+  await page.locator('.note', { hasText: 'following' }).waitFor();
+  await page.getByLabel('Model').fill('smoll');
+  const made = await page.request.post(`${facts.root}/v1/responses`, { data: { input: 'live', model: 'smollm2' } });
+  await page.locator(`a[title="${(await made.json()).id}"]`).waitFor();
+  ok(await page.getByLabel('Model').inputValue() === 'smoll', 'the text is there');
+};
+flows['requests of a run are found by its name'] = async (page) => {
+  const made = await page.request.post(`${facts.root}/v1/responses`, { data: { input: 'run', model: 'smollm2' }, headers: { 'x-antiphon-run': 'nightly' } });
+  const { id } = await made.json();
+  await open(page, 'requests');
+  await page.getByLabel('Run', { exact: true }).fill('nightly');
+  await page.getByLabel('Run', { exact: true }).press('Enter');
+  await page.waitForURL('**/ui/requests?run=nightly');
+  await page.locator(`a[title="${id}"]`).waitFor();
+  await page.waitForFunction(() => document.querySelectorAll('.list tbody a').length === 1);
+};
 flows['a request appears while somebody looks'] = async (page) => {
   await open(page, 'requests');
   await page.locator('.note', { hasText: 'following' }).waitFor();
@@ -192,10 +223,46 @@ flows['a request appears while somebody looks'] = async (page) => {
   await page.locator(`a[title="${id}"]`).waitFor();
   await page.locator('tr', { has: page.locator(`a[title="${id}"]`) }).locator('.status.completed').waitFor();
 };
+const begin = async (page, more) => {
+  const made = await page.request.post(`${facts.root}/v1/responses`, { data: { input: 'endless', model: 'smollm2', background: true, ...more } });
+  return (await made.json()).id;
+};
+flows['a request that runs is cancelled in the list'] = async (page) => {
+  await open(page, 'requests');
+  await page.locator('.note', { hasText: 'following' }).waitFor();
+  const id = await begin(page);
+  await page.getByRole('button', { name: `Cancel ${id}` }).click();
+  await page.locator('tr', { has: page.locator(`a[title="${id}"]`) }).locator('.status.cancelled').waitFor();
+  ok(await page.getByRole('button', { name: `Cancel ${id}` }).count() === 0, 'the button is gone');
+};
+flows['a response that runs is cancelled where it is looked at'] = async (page) => {
+  const id = await begin(page, { stream: false });
+  await page.goto(`${facts.root}/ui/responses/${id}`);
+  await page.getByRole('button', { name: `Cancel ${id}` }).click();
+  await page.locator('.facts .status.cancelled').waitFor();
+};
+flows['a request that cannot be cancelled says why'] = async (page) => {
+  await open(page, 'requests');
+  await page.locator('.note', { hasText: 'following' }).waitFor();
+  await page.evaluate(() => {
+    window.stop = new AbortController();
+    const body = JSON.stringify({ input: 'endless', model: 'smollm2', stream: true });
+    window.asked = fetch('/v1/responses', { method: 'POST', body, headers: { 'Content-Type': 'application/json' }, signal: window.stop.signal });
+  });
+  await page.getByRole('button', { name: /^Cancel/ }).first().click();
+  await page.locator('.fault', { hasText: 'only a response in the background' }).waitFor();
+  await page.evaluate(() => window.stop.abort());
+};
 flows['a price that is not known is not shown as 0'] = async (page) => {
   await page.goto(`${facts.root}/ui/requests?model=smollm2`);
   await page.locator('td', { hasText: 'unknown' }).first().waitFor();
   ok(await page.locator('td', { hasText: /^\$0$/ }).count() === 0, '$0');
+};
+flows['a long name does not push other columns out of the window'] = async (page) => {
+  await page.setViewportSize({ width: 1100, height: 800 });
+  await open(page, 'requests');
+  await page.locator(`td [title="${facts.corpus[0]}"]`).waitFor();
+  same(await page.locator('.list').evaluate((box) => box.scrollWidth - box.clientWidth), 0, 'what is out of sight');
 };
 flows['requests are saved as CSV'] = async (page) => {
   await open(page, 'requests');
@@ -233,7 +300,10 @@ flows['the overview lists the upstreams and their health'] = async (page) => {
   ok(/up/.test(await rows.first().textContent()), await rows.first().textContent());
 };
 
-flows['a brush over the plot lists the requests of that time'] = async (page) => {
+/** The number of requests that the table of the overview states. */
+const listed = async (page) => Number((await page.locator('.short .note').textContent()).split(' ')[0].replaceAll(',', ''));
+
+flows['a brush over the plot filters the tables below it'] = async (page) => {
   await page.goto(`${facts.root}/ui?range=1h`);
   const plot = page.locator('.u-over');
   await plot.waitFor();
@@ -242,8 +312,36 @@ flows['a brush over the plot lists the requests of that time'] = async (page) =>
   await page.mouse.down();
   await page.mouse.move(box.x + box.width - 2, box.y + 60, { steps: 5 });
   await page.mouse.up();
-  await page.waitForURL('**/ui/requests?from=*');
+  await page.waitForURL('**/ui?range=1h&from=*&to=*');
   await page.locator('.note', { hasText: 'From' }).waitFor();
+  await page.waitForFunction(() => document.querySelector('.u-select').clientWidth > 4);
+  ok((await listed(page)) > 0, 'nothing of the second half of the hour');
+  await page.reload();
+  await page.waitForFunction(() => document.querySelector('.u-select')?.clientWidth > 4);
+  await page.getByRole('link', { name: 'Open as a list of their own' }).click();
+  await page.waitForURL('**/ui/requests?from=*');
+};
+flows['a time without requests leaves the tables of the overview empty'] = async (page) => {
+  await page.goto(`${facts.root}/ui?range=1h`);
+  await page.locator('.short .list tbody tr').first().waitFor();
+  const all = await listed(page);
+  ok(all > 0, 'no requests');
+  const hour = Math.floor(Date.now() / 1000) - 3600;
+  await page.goto(`${facts.root}/ui?range=1h&from=${hour}&to=${hour + 60}`);
+  await page.locator('.short .note', { hasText: /^0 / }).waitFor();
+  same(await page.locator('.columns table tbody tr').count(), 0, 'models');
+  same(await page.locator('.bars li').count(), 0, 'endings');
+  await page.getByRole('button', { name: 'Whole range' }).click();
+  await page.locator('.short .list tbody tr').first().waitFor();
+  ok((await listed(page)) >= all, 'fewer than before');
+};
+flows['keys choose and open a request in the table of the overview'] = async (page) => {
+  await open(page, 'overview');
+  await page.locator('.short .list tbody tr').first().waitFor();
+  await page.keyboard.press('j');
+  const href = await page.locator('.short tr.selected a').getAttribute('href');
+  await page.keyboard.press('Enter');
+  await page.waitForURL(`**${href}`);
 };
 flows['the times of the plot are reached by keys alone'] = async (page) => {
   await open(page, 'overview');
@@ -251,7 +349,8 @@ flows['the times of the plot are reached by keys alone'] = async (page) => {
   await page.keyboard.press('Enter');
   await page.locator('details[open] button').first().focus();
   await page.keyboard.press('Enter');
-  await page.waitForURL('**/ui/requests?from=*');
+  await page.waitForURL('**/ui?from=*&to=*');
+  await page.locator('.note', { hasText: 'From' }).waitFor();
 };
 for (const [what, size] of [['a narrow window', { width: 375, height: 800 }], ['a zoom of 200 %', { width: 640, height: 400 }]]) {
   flows[`nothing is cut off in ${what}`] = async (page) => {

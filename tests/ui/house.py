@@ -70,6 +70,8 @@ def _script(body: dict[str, Any]) -> Script:
     asked = str(messages[-1].get("content"))
     if model == "broken":
         return Script(faults=[Status(500)])
+    if "endless" in asked:
+        return Script(text=["word "] * 100_000, delay=0.05)
     if "evil" in asked:
         return Script(text=list(EVIL), reasoning=EVIL[0])
     if "tool" in asked:

@@ -17,8 +17,10 @@ browser.setDefaultTimeout(60_000);
 const page = await browser.newPage();
 const screens = {
   overview: async () => {
-    await page.goto(`${facts.root}/ui?range=1h`);
+    const end = Math.ceil(Date.now() / 60_000) * 60;
+    await page.goto(`${facts.root}/ui?range=1h&from=${end - 600}&to=${end}`);
     await page.locator('.plot canvas').waitFor();
+    await page.locator('.short .list tbody tr').first().waitFor();
   },
   requests: async () => {
     await page.goto(`${facts.root}/ui/requests`);
@@ -37,7 +39,7 @@ for (const scheme of ['light', 'dark']) {
   await page.emulateMedia({ colorScheme: scheme });
   for (const [name, show] of Object.entries(screens)) {
     await show();
-    await page.screenshot({ path: `${folder}/${name}-${scheme}.png` });
+    await page.screenshot({ path: `${folder}/${name}-${scheme}.png`, fullPage: name === 'overview' });
   }
 }
 await browser.close();

@@ -151,6 +151,10 @@ flows['a tree has every turn and fork with its cost'] = async (page) => {
   ok((await page.locator('.lines').nth(1).textContent()).startsWith('├─'), 'the fork is drawn');
   const costs = await page.locator('.tree tbody tr td:nth-child(8)').allTextContents();
   ok(costs.every((one) => /^\$/.test(one)), `costs: ${costs}`);
+  const listed = await (await page.request.get(`${facts.root}/v1/responses/${third}/antiphon/tree`)).json();
+  const known = new Map(listed.data.map((one) => [one.id, `${one.usage.input_tokens} → ${one.usage.output_tokens}`]));
+  const tokens = await page.locator('.tree tbody tr td:nth-child(7)').allTextContents();
+  same(tokens, ids.map((id) => known.get(id)), 'tokens, none of them cached');
   ok(/\d forks?/.test(await page.locator('[role=status]').textContent()), 'sums');
 };
 flows['two branches are compared, and the choice is in the address'] = async (page) => {

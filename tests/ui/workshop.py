@@ -36,6 +36,7 @@ from antiphon.testing.script import Call
 from antiphon.tools.base import ToolLimits
 from antiphon.tools.index.file_index import FileIndex
 from antiphon.tools.mcp.settings import McpServer, McpSettings
+from antiphon.tools.tool_search import ToolSearch
 from tests.server.api.organization.books import charge, key_of
 from tests.server.test_issuers import Issuer, run_issuer
 from tests.tools.mcp.servers import DESK
@@ -114,7 +115,7 @@ async def open_workshop(folder: Path, *, embedded: bool = True) -> AsyncIterator
                 store=store,
                 settings=ServerSettings(ui=True, tool_terms=terms),
                 models={"qwen3-32b": ModelSettings(price=_PRICE)},
-                tools=[runner],
+                tools=[ToolSearch(), runner],
                 tool_limits=ToolLimits(list_seconds=120),
                 index=FileIndex(store),
                 default_model=_NAMES[0],

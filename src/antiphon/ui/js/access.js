@@ -3,7 +3,7 @@ import { html, useState } from "../vendor/preact-htm.js";
 import { getJson, query, sendJson } from "./api.js";
 import { Budgets, RateLimits } from "./budgets.js";
 import { Confirm, Secret, Table, fieldsOf, readAll, useChange, useRead } from "./forms.js";
-import { clock, dollars, number } from "./format.js";
+import { clock, dollars, some } from "./format.js";
 import { Fault, Link, go } from "./shell.js";
 
 const ROOT = "/v1/organization";
@@ -112,13 +112,13 @@ function Keys({ project, keys, spend, reload }) {
   return html`<h2>Keys</h2>
     <${Table} label="Keys" columns=${["Name", "Key", "Role", "Models", "Last used", "Ends", "30 days", "Actions"]} empty="This project has no key."
       rows=${keys.map((one) => [
-        html`<${Link} to=${`/ui/requests?${query({ key: one.id })}`} title=${one.id}>${one.name || one.id}</${Link}>`,
+        html`<${Link} to=${`/ui/requests?${query({ key: one.id })}`} title=${`${one.name} ${one.id}`}>${one.name || one.id}</${Link}>`,
         html`<code>${one.redacted_value}</code>`,
         ["user", "viewer"].includes(one.antiphon.role) ? html`<select aria-label=${`Role of ${one.name || one.id}`} onChange=${(event) => setRole(one, event.target.value)}>${["user", "viewer"].map((role) => html`<option value=${role} selected=${role === one.antiphon.role}>${role}</option>`)}</select>` : one.antiphon.role,
         one.antiphon.models ? one.antiphon.models.join(", ") || "none" : "all",
         one.last_used_at ? clock(one.last_used_at) : "never",
         one.expires_at ? clock(one.expires_at) : "never",
-        spend?.get(one.id) ? `${dollars(spend.get(one.id).cost)} (${number(spend.get(one.id).calls)} calls)` : "nothing",
+        spend?.get(one.id) ? `${dollars(spend.get(one.id).cost)} (${some(spend.get(one.id).calls, "call")})` : "nothing",
         html`<button type="button" aria-label=${`Rotate ${one.name || one.id}`} onClick=${() => setTurned(one)}>Rotate</button> <button type="button" aria-label=${`Revoke ${one.name || one.id}`} onClick=${() => setDoomed(one)}>Revoke</button>`])} />
     <details class="mg-form"><summary>New key</summary><form class="filters" aria-label="New key" onSubmit=${create}>
       <label>Name <input name="name" required maxlength="256" /></label>

@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../vendor/preact-htm.js";
 import { ask, getJson, query } from "./api.js";
 import { Diff } from "./diff.js";
-import { clock, dollars, number } from "./format.js";
+import { clock, dollars, number, some } from "./format.js";
 import { Fault, Link, go, setSearch } from "./shell.js";
 import { rowsOf } from "./tree.js";
 
@@ -67,7 +67,7 @@ function Row({ row, a, b, here }) {
   return html`<tr class=${turn.id === here ? "selected" : ""} aria-current=${turn.id === here ? "true" : undefined}>${choose("a")}${choose("b")}
     <td><span class="lines" aria-hidden="true">${lines}●</span> ${isFork && html`<span class="hidden">fork: </span>`}<${Link} to=${`/ui/responses/${encodeURIComponent(turn.id)}`} title=${turn.id}>${name}</${Link}></td>
     <td class="said" title=${turn.text}>${turn.text || "–"}</td><td>${turn.model}</td><td><span class=${`status ${turn.status}`}>${turn.status.replace("_", " ")}</span></td>
-    <td>${turn.usage ? `${number(turn.usage.input_tokens)} → ${number(turn.usage.output_tokens)}` : "–"}${cached(turn) && html` <small>${cached(turn)} % cached</small>`}</td>
+    <td>${turn.usage ? `${number(turn.usage.input_tokens)} → ${number(turn.usage.output_tokens)}` : "–"}${cached(turn) > 0 && html` <small>${cached(turn)} % cached</small>`}</td>
     <td>${dollars(cents(turn))}</td><td>${clock(turn.created_at)}</td></tr>`;
 }
 
@@ -82,8 +82,8 @@ function Sums({ turns, hasMore }) {
   const forks = rowsOf(turns).filter((row) => row.isFork).length;
   const tokens = turns.reduce((sum, one) => sum + (one.usage?.total_tokens || 0), 0);
   const unknown = costs.filter((one) => one === null).length;
-  return html`<p class="facts" role="status"><span>${number(turns.length)} turns${hasMore ? " (there are more)" : ""}</span><span>${number(forks)} ${forks === 1 ? "fork" : "forks"}</span><span>${number(tokens)} tokens</span>
-    <span>${dollars(costs.some((one) => one !== null) ? costs.reduce((sum, one) => sum + (one ?? 0), 0) : null)}${unknown && unknown < costs.length ? ` and ${unknown} turns without a known cost` : ""}</span></p>`;
+  return html`<p class="facts" role="status"><span>${some(turns.length, "turn")}${hasMore ? " (there are more)" : ""}</span><span>${some(forks, "fork")}</span><span>${number(tokens)} tokens</span>
+    <span>${dollars(costs.some((one) => one !== null) ? costs.reduce((sum, one) => sum + (one ?? 0), 0) : null)}${unknown && unknown < costs.length ? ` and ${some(unknown, "turn")} without a known cost` : ""}</span></p>`;
 }
 
 /** The end of the branch of a turn that was chosen, and of another one. */
@@ -141,7 +141,7 @@ export function Conversations() {
   return html`<h1>Conversations</h1>
     <form class="filters" onSubmit=${open}><label>Conversation or response <input name="id" placeholder="conv_… or resp_…" /></label><button type="submit">Open</button><${Import} /></form>
     <${Fault} error=${fault} />
-    <p class="note" role="status">${rows ? `${found.size} ${found.size === 1 ? "conversation" : "conversations"} in the newest ${rows.length} requests.` : "Loading…"} A chain of responses has a tree too: open it from a response.</p>
+    <p class="note" role="status">${rows ? `${some(found.size, "conversation")} in the newest ${some(rows.length, "request")}.` : "Loading…"} A chain of responses has a tree too: open it from a response.</p>
     ${found.size > 0 && html`<div class="tree" tabindex="0" role="region" aria-label="Conversations"><table><thead><tr>${["Conversation", "Newest turn", "Turns", "Tokens", "Cost", "Model"].map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
       <tbody>${[...found].map(([id, one]) => html`<tr key=${id}><td><${Link} to=${`/ui/conversations/${encodeURIComponent(id)}`} title=${id}>${id.slice(0, 24)}</${Link}></td>
         <td>${clock(one.last.created_at)}</td><td>${number(one.requests)}</td><td>${number(one.tokens)}</td><td>${dollars(one.cost)}</td><td>${one.last.model}</td></tr>`)}</tbody></table></div>`}`;

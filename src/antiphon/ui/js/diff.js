@@ -1,7 +1,7 @@
 // Where do two branches differ? Items side by side, and what was asked otherwise: instructions, tools, parameters.
 import { html, useEffect, useState } from "../vendor/preact-htm.js";
 import { getJson } from "./api.js";
-import { dollars, number } from "./format.js";
+import { dollars, some } from "./format.js";
 import { Fault, Link } from "./shell.js";
 import { branches } from "./tree.js";
 
@@ -39,7 +39,7 @@ const Item = ({ item }) => html`<section class="item"><h4>${item.role || item.ty
 
 function Branch({ side, turns, left, known }) {
   const costs = left.map((id) => known.get(id)?.cost?.usd).filter((one) => one !== undefined);
-  return html`<section class="branch" aria-label=${`Branch ${side}`}><h3>${side} <small>${number(left.length)} ${left.length === 1 ? "turn" : "turns"} of its own · ${dollars(costs.length ? costs.reduce((sum, one) => sum + Number(one), 0) : null)}</small></h3>
+  return html`<section class="branch" aria-label=${`Branch ${side}`}><h3>${side} <small>${some(left.length, "turn")} of its own${left.length > 0 && ` · ${dollars(costs.length ? costs.reduce((sum, one) => sum + Number(one), 0) : null)}`}${costs.length > 0 && costs.length < left.length && " + unknown"}</small></h3>
     ${turns.length < left.length && html`<p class="note">Only the last ${turns.length} of ${left.length} turns are here.</p>`}
     ${!turns.length && html`<p class="note">Nothing of its own: the other branch continues it.</p>`}
     ${turns.map((one) => html`<div key=${one.response.id}><p class="note"><${Link} to=${`/ui/responses/${encodeURIComponent(one.response.id)}`}>${one.response.id.slice(0, 16)}…</${Link}></p>${one.items.map((item) => html`<${Item} key=${item.id} item=${item} />`)}</div>`)}</section>`;

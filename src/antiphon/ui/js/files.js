@@ -2,7 +2,7 @@
 import { html, useState } from "../vendor/preact-htm.js";
 import { ask, getKey, sendJson } from "./api.js";
 import { Confirm, Table, readAll, size, useRead } from "./forms.js";
-import { clock, number } from "./format.js";
+import { clock, some } from "./format.js";
 import { Fault } from "./shell.js";
 
 const PURPOSES = ["user_data", "assistants", "vision", "batch", "fine-tune", "evals"];
@@ -79,7 +79,7 @@ export function Files() {
     reload();
   };
   return html`<h1>Files</h1><${Uploads} onDone=${reload} /><${Fault} error=${fault || problem} />
-    ${value && html`<p class="note" role="status">${number(value.length)} files, ${size(value.reduce((sum, one) => sum + one.bytes, 0))}.</p>
+    ${value && html`<p class="note" role="status">${some(value.length, "file")}, ${size(value.reduce((sum, one) => sum + one.bytes, 0))}.</p>
       <${Table} label="Files" columns=${["Name", "Id", "Purpose", "Size", "Stored", "Actions"]} empty="No file is stored yet."
       rows=${value.map((one) => [
         html`<button type="button" class="plain" title="Download" onClick=${() => download(one).catch(setProblem)}>${one.filename}</button>`,

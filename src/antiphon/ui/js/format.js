@@ -5,6 +5,9 @@ const count = new Intl.NumberFormat("en");
 /** @param {number | null | undefined} value */
 export const number = (value) => (value === null || value === undefined ? "–" : count.format(value));
 
+/** A number of things. @param {number} value @param {string} one @param {string} [many] */
+export const some = (value, one, many = `${one}s`) => `${number(value)} ${value === 1 ? one : many}`;
+
 /** @param {string | number | null | undefined} cost In dollars. */
 export function dollars(cost) {
   if (cost === null || cost === undefined) return "unknown";
@@ -25,6 +28,13 @@ export const clock = (seconds) => {
   const date = new Date(seconds * 1000);
   const day = date.toDateString() === new Date().toDateString() ? "" : `${date.toLocaleDateString("sv")} `;
   return day + date.toLocaleTimeString("sv");
+};
+
+/** A mark of an axis of time: the day at midnight, else hours and minutes. */
+export const tick = (seconds) => {
+  const date = new Date(seconds * 1000);
+  const time = date.toLocaleTimeString("sv").slice(0, 5);
+  return time === "00:00" ? date.toLocaleDateString("sv").slice(5) : time;
 };
 
 /** @param {number[]} values @param {number} share From 0 to 1. */

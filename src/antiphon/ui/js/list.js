@@ -5,10 +5,11 @@ const ROW = 30;
 const BEYOND = 8;
 
 /**
- * @param {{label: string, columns: string[], count: number, selected: number,
+ * The selected row is scrolled to when it is selected; `mark` names it where rows change their places.
+ * @param {{label: string, columns: string[], count: number, selected: number, mark?: string | null,
  *   row: (index: number) => any, onEnd?: () => void, onPick: (index: number) => void}} props
  */
-export function List({ label, columns, count, selected, row, onEnd, onPick }) {
+export function List({ label, columns, count, selected, mark = undefined, row, onEnd, onPick }) {
   const box = useRef(null);
   const [view, setView] = useState({ top: 0, height: 600 });
   const measure = () => {
@@ -30,7 +31,7 @@ export function List({ label, columns, count, selected, row, onEnd, onPick }) {
       element.scrollTop = top + 2 * ROW - element.clientHeight;
     }
     measure(); // the event of scrolling comes later, and not if the list is back where it was
-  }, [selected]);
+  }, [mark === undefined ? selected : mark]);
   const first = Math.max(0, Math.floor(view.top / ROW) - BEYOND);
   const last = Math.min(count, Math.ceil((view.top + view.height) / ROW) + BEYOND);
   useLayoutEffect(() => {

@@ -29,8 +29,8 @@ function Screen({ path, search, me }) {
   const tree = /^\/ui\/(conversations|responses)\/([^/]+?)(\/tree)?$/.exec(path);
   if (tree) return html`<${ConversationScreen} id=${decodeURIComponent(tree[2])} kind=${tree[1]} search=${search} />`;
   if (path === "/ui/conversations") return html`<${Conversations} />`;
-  if (path === "/ui/requests") return html`<${Requests} search=${search} />`;
-  if (path === "/ui" || path === "/ui/") return html`<${Overview} search=${search} go=${go} me=${me} />`;
+  if (path === "/ui/requests") return html`<${Requests} search=${search} me=${me} />`;
+  if (path === "/ui" || path === "/ui/") return html`<${Overview} search=${search} me=${me} />`;
   const more = moreScreen(path, search, me);
   if (more) return more;
   return html`<h1>Not found</h1><p>There is no screen at this address.</p>`;

@@ -1,11 +1,12 @@
 // Screen: what was asked for, newest first, and as it happens.
 import { html, useEffect, useRef, useState } from "../vendor/preact-htm.js";
 import { follow, getJson, query } from "./api.js";
+import { Cancel } from "./cancel.js";
 import { clock, dollars, duration, number } from "./format.js";
 import { List } from "./list.js";
-import { Fault, Link, go, setSearch, useKeys } from "./shell.js";
+import { Fault, Link, SearchField, go, setSearch, useKeys } from "./shell.js";
 
-const PATH = "/v1/organization/antiphon/requests";
+export const PATH = "/v1/organization/antiphon/requests";
 const PAGE = 200;
 /** Rows that are kept beside those that were scrolled to, however long the list is followed. */
 const MOST_FOLLOWED = 2000;
@@ -15,6 +16,7 @@ const FILTERS = {
   model: "models",
   project: "project_ids",
   key: "api_key_ids",
+  user: "user_ids",
   conversation: "conversation_ids",
   run: "run_ids",
   response: "response_ids",
@@ -31,11 +33,11 @@ const filtersOf = (search, isWanted = () => true) =>
   Object.fromEntries(Object.entries(FILTERS).filter(([name]) => isWanted(name))
     .map(([name, param]) => [param, search.get(name) || ""]));
 
-const cells = (one) => [
+const cells = (one, cancel) => [
   clock(one.created_at),
   html`<${Link} to=${`/ui/responses/${encodeURIComponent(one.id)}`} title=${one.id}>${one.id.slice(0, 16)}…</${Link}>`,
-  html`<span class=${`status ${one.status}`}>${one.status.replace("_", " ")}</span>`,
-  one.model,
+  html`<span class=${`status ${one.status}`}>${one.status.replace("_", " ")}</span>${one.status === "in_progress" && cancel(one.id)}`,
+  html`<span title=${one.model}>${one.model}</span>`,
   one.project_id,
   `${number(one.used.fresh_tokens + one.used.cached_tokens + one.used.cache_write_tokens)} → ${number(one.used.output_tokens + one.used.reasoning_tokens)}${one.basis && one.basis !== "reported" ? ` (${one.basis})` : ""}`,
   one.status === "in_progress" ? "–" : dollars(one.used.cost_usd) + (one.unpriced_charges && one.used.cost_usd !== null ? " + unknown" : ""),
@@ -140,33 +142,46 @@ function useRequests(search) {
   return { rows, fault, isLive, more };
 }
 
-/** @param {{search: URLSearchParams}} props */
-export function Requests({ search }) {
-  const { rows, fault, isLive, more } = useRequests(search);
-  const [selected, setSelected] = useState(-1);
-  const first = useRef(null);
+/**
+ * A table of requests in which the keyboard moves and opens; `keys` are more keys of the screen.
+ * @param {{rows: any[], me: any, onEnd?: () => void, keys?: Record<string, () => void>}} props
+ */
+export function RequestTable({ rows, me, onEnd, keys = {} }) {
+  // By its id: rows change their places when others appear.
+  const [chosen, setChosen] = useState(null);
+  const selected = chosen === null ? -1 : rows.findIndex((one) => one.id === chosen);
+  const choose = (index) => rows[index] && setChosen(rows[index].id);
+  const [fault, setFault] = useState(null);
+  // The key of an administrator may not cancel a response.
+  const cancel = (id) => me.role !== "admin" && html` <${Cancel} id=${id} onFault=${setFault} />`;
   const open = (index) => rows[index] && go(`/ui/responses/${encodeURIComponent(rows[index].id)}`);
   useKeys({
-    j: () => setSelected(Math.min(rows.length - 1, selected + 1)),
-    k: () => setSelected(Math.max(0, selected - 1)),
+    j: () => choose(Math.min(rows.length - 1, selected + 1)),
+    k: () => choose(Math.max(0, selected - 1)),
     Enter: () => open(selected),
-    "/": () => first.current.focus(),
+    ...keys,
   });
-  const field = (name, label, ref) => html`<label>${label}
-    <input name=${name} ref=${ref} value=${search.get(name) || ""} onChange=${(event) => setSearch({ [name]: event.target.value.trim() })} /></label>`;
+  return html`<${Fault} error=${fault} /><${List} label="Requests" columns=${COLUMNS} count=${rows.length} selected=${selected} mark=${chosen}
+    row=${(index) => cells(rows[index], cancel)} onEnd=${onEnd} onPick=${choose} />`;
+}
+
+/** @param {{search: URLSearchParams, me: any}} props */
+export function Requests({ search, me }) {
+  const { rows, fault, isLive, more } = useRequests(search);
+  const first = useRef(null);
+  const field = (name, label, box) => html`<${SearchField} name=${name} label=${label} value=${search.get(name)} box=${box} />`;
   return html`<h1>Requests</h1>
     <form class="filters" aria-label="Filters" onSubmit=${(event) => event.preventDefault()}>
       ${field("model", "Model", first)}
       <label>Status <select name="status" onChange=${(event) => setSearch({ status: event.target.value })}>
         ${STATUSES.map((name) => html`<option value=${name} selected=${(search.get("status") || "") === name}>${name.replace("_", " ") || "any"}</option>`)}
       </select></label>
-      ${field("project", "Project")} ${field("key", "Key")} ${field("conversation", "Conversation")} ${field("response", "Response")}
+      ${field("project", "Project")} ${field("key", "Key")} ${field("user", "User")} ${field("run", "Run")} ${field("conversation", "Conversation")} ${field("response", "Response")}
       <label class="check"><input type="checkbox" checked=${search.get("live") !== "off"} onChange=${(event) => setSearch({ live: event.target.checked ? "" : "off" })} /> Live</label>
       <button type="button" onClick=${() => download(rows)}>CSV</button>
     </form>
     <p class="note" role="status">${number(rows.length)} loaded${isLive ? ", following" : ""}.
       ${search.get("from") && html` From ${clock(Number(search.get("from")))} to ${clock(Number(search.get("to")))}. <button type="button" onClick=${() => setSearch({ from: "", to: "" })}>All times</button>`}</p>
     <${Fault} error=${fault} />
-    <${List} label="Requests" columns=${COLUMNS} count=${rows.length} selected=${selected}
-      row=${(index) => cells(rows[index])} onEnd=${more} onPick=${setSelected} />`;
+    <${RequestTable} rows=${rows} me=${me} onEnd=${more} keys=${{ "/": () => first.current.focus() }} />`;
 }

@@ -1,6 +1,7 @@
 // Screen: one response, and the replay of its events as they were stored.
 import { html, useEffect, useRef, useState } from "../vendor/preact-htm.js";
 import { follow, getJson } from "./api.js";
+import { Cancel } from "./cancel.js";
 import { Code } from "./code.js";
 import { clock, dollars, duration, number } from "./format.js";
 import { List } from "./list.js";
@@ -124,12 +125,12 @@ function Tabs({ tab, setTab }) {
     aria-controls="panel" aria-selected=${String(name === tab)} tabindex=${name === tab ? 0 : -1} onClick=${() => setTab(name)}>${name}</button>`)}</div>`;
 }
 
-function Summary({ id, response, replay, count, isWhole }) {
+function Summary({ id, response, replay, count, isWhole, onFault }) {
   if (!response) return null;
   const cost = response.antiphon?.cost?.usd ?? response.antiphon?.cost_usd;
   const total = isWhole && replay.hasTempo ? replay.time(count - 1) : null;
   const facts = [
-    html`<span class=${`status ${response.status}`}>${response.status.replace("_", " ")}</span>`,
+    html`<span class=${`status ${response.status}`}>${response.status.replace("_", " ")}</span>${["queued", "in_progress"].includes(response.status) && html` <${Cancel} id=${id} onFault=${onFault} />`}`,
     `${number(count)} events`,
     response.model,
     clock(response.created_at),
@@ -158,6 +159,7 @@ export function ResponseScreen({ id }) {
   const [tab, setTab] = useState(TABS[0]);
   const { rounds, fault: roundsFault } = useRounds(id, isWhole);
   const [chosen, setChosen] = useState(null);
+  const [broken, setBroken] = useState(null);
   const response = replay.events[count - 1]?.response || replay.events[0]?.response;
   const showRound = (round) => {
     setChosen(round.number);
@@ -176,10 +178,10 @@ export function ResponseScreen({ id }) {
   const event = replay.events[now - 1];
   const at = event && replay.hasTempo ? ` · ${duration(replay.time(now - 1))}` : "";
   return html`<h1>Response <code>${id}</code></h1>
-    <${Fault} error=${fault} />
-    <${Summary} id=${id} response=${response} replay=${replay} count=${count} isWhole=${isWhole} />
+    <${Fault} error=${fault || broken} />
+    <${Summary} id=${id} response=${response} replay=${replay} count=${count} isWhole=${isWhole} onFault=${setBroken} />
     ${count > 0 && html`<${Waterfall} rounds=${rounds} fault=${roundsFault} replay=${replay} chosen=${tab === "What the model saw" ? chosen : null} onRound=${showRound} onEvent=${(index) => seek(index + 1)} />`}
-    <section class="player" aria-label="Replay">
+    ${!(fault && count === 0) && html`<section class="player" aria-label="Replay">
       <button type="button" onClick=${() => seek(0)} aria-label="To the beginning">|◀</button>
       <button type="button" onClick=${() => seek(now - 1)} aria-label="One event back">◀</button>
       <button type="button" class="play" disabled=${!isWhole} onClick=${play}>${isPlaying ? "Pause" : "Play"}</button>
@@ -195,5 +197,5 @@ export function ResponseScreen({ id }) {
         onPick=${(index) => seek(index + 1)} />
       <div class="panels"><${Tabs} tab=${tab} setTab=${setTab} />
         <div role="tabpanel" id="panel" aria-labelledby=${`tab-${TABS.indexOf(tab)}`}><${Panel} tab=${tab} id=${id} state=${state} event=${event} response=${response} rounds=${rounds} chosen=${chosen} onChoose=${setChosen} /></div></div>
-    </div>`;
+    </div>`}`;
 }

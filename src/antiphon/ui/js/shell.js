@@ -1,5 +1,5 @@
 // What every screen shares: links, keys, faults, and where we are.
-import { html, useEffect, useRef } from "../vendor/preact-htm.js";
+import { html, useEffect, useRef, useState } from "../vendor/preact-htm.js";
 
 /** @param {string} path Below /ui. */
 export function go(path) {
@@ -17,6 +17,19 @@ export function setSearch(changes) {
   const text = search.toString();
   history.replaceState(null, "", location.pathname + (text ? `?${text}` : ""));
   dispatchEvent(new Event("antiphon-moved"));
+}
+
+/**
+ * A field whose value is part of the address. What is typed stays while the screen around it is drawn again.
+ * @param {{name: string, label: string, value: string | null, box?: any}} props
+ */
+export function SearchField({ name, label, value, box }) {
+  const [typed, setTyped] = useState(null);
+  const take = (event) => {
+    setTyped(null);
+    setSearch({ [name]: event.target.value.trim() });
+  };
+  return html`<label>${label} <input name=${name} ref=${box} value=${typed ?? value ?? ""} onInput=${(event) => setTyped(event.target.value)} onChange=${take} /></label>`;
 }
 
 /** @param {{to: string, children?: any, title?: string, current?: boolean}} props */

@@ -3,7 +3,7 @@ import { html, useEffect, useState } from "../vendor/preact-htm.js";
 import { getJson, sendJson } from "./api.js";
 import { upload } from "./files.js";
 import { Confirm, Table, fieldsOf, readAll, size, useChange, useRead } from "./forms.js";
-import { clock, number } from "./format.js";
+import { clock, number, some } from "./format.js";
 import { Fault, Link, go, setSearch } from "./shell.js";
 
 const PATH = "/v1/vector_stores";
@@ -71,7 +71,7 @@ function Search({ id, search }) {
   return html`<h2>Search</h2><form class="filters" role="search" onSubmit=${(event) => setSearch({ q: fieldsOf(event).q || "" })}>
       <label>Words or a question <input name="q" value=${wanted} /></label><button type="submit">Search</button></form>
     <${Fault} error=${fault} />
-    <div role="status">${value && html`<p class="note">${number(value.data.length)} results for “${wanted}”, best first.</p>`}</div>
+    <div role="status">${value && html`<p class="note">${some(value.data.length, "result")} for “${wanted}”, best first.</p>`}</div>
     ${value && html`<ol class="mg-results">${value.data.map((one) => html`<li><p><strong>${one.filename}</strong> <meter min="0" max="1" value=${one.score} aria-label="Score"></meter> <span data-score>${one.score.toFixed(3)}</span> <code>${one.file_id}</code></p>
       ${one.content.map((part) => html`<pre class="text" tabindex="0">${part.text}</pre>`)}</li>`)}</ol>`}`;
 }
