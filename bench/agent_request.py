@@ -16,7 +16,6 @@ import argparse
 import http.client
 import itertools
 import json
-import os
 import statistics
 import sys
 from collections.abc import Callable, Iterator
@@ -24,9 +23,9 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from processes import Process, Trouble, gateway, machine, scratch, script
+from processes import Process, Trouble, code_of, gateway, machine, scratch, script
 
-__all__ = ["DOORS", "long_body", "main"]
+__all__ = ["DOORS", "agent_tools", "long_body", "main"]
 
 GOAL: Final = 1.5
 _WARM_UP: Final = 3
@@ -69,13 +68,12 @@ def _shown(costs: list[float]) -> str:
 @contextmanager
 def _serving(tree: Path | None) -> Iterator[Process]:
     with ExitStack() as stack:
-        if tree is not None:
-            os.environ["PYTHONPATH"] = str(tree / "src")
-            stack.callback(os.environ.pop, "PYTHONPATH")
         directory = stack.enter_context(scratch())
         upstream = stack.enter_context(script("stamped.py"))
         url = f"http://127.0.0.1:{upstream.port}/v1"
-        yield stack.enter_context(gateway("--upstream", url, store=directory / "agent.db"))
+        with code_of(tree):
+            process = stack.enter_context(gateway("--upstream", url, store=directory / "agent.db"))
+        yield process
 
 
 def _measure(process: Process, door: str, rounds: int) -> tuple[list[float], list[float]]:
@@ -153,6 +151,11 @@ def _tool(number: int) -> Body:
     }
     about = "Does one thing with the files of the workspace and reports on it. " * 20
     return {"name": f"tool_{number}", "description": about, "input_schema": schema}
+
+
+def agent_tools() -> list[Body]:
+    """Return the tools of the long request, as the Responses door has them."""
+    return [{"type": "function", **_function(_tool(number))} for number in range(_TOOLS)]
 
 
 def _messages(system: list[str], tools: list[Body], messages: list[Body]) -> Body:

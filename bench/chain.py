@@ -23,12 +23,12 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from processes import Process, Trouble, gateway, machine, scratch, script
+from processes import Process, Trouble, code_of, gateway, machine, scratch, script
 
-__all__ = ["main"]
+__all__ = ["Row", "main"]
 
 TURNS: Final = 1000
-_SHOWN: Final = (1, 10, 100, 250, 500, 1000, 2000, 5000)
+_SHOWN: Final = (1, 10, 100, 250, 500, 1000, 2000, 5000, 10000)
 _WINDOW: Final = 9
 _WARM_UP: Final = 20
 _SHORT: Final = 300
@@ -45,6 +45,15 @@ class _Turn(NamedTuple):
     seconds: float
     sent: int
     """Bytes of the request that went upstream."""
+
+
+class Row(NamedTuple):
+    """CPU seconds of a turn, and those of sending so much, which are part of both."""
+
+    turn: int
+    remembered: float
+    read_again: float | None
+    sending: float
 
 
 class _Caller:
@@ -66,6 +75,7 @@ class _Caller:
         return self._request("GET", f"/{size}", None)[1]
 
     def close(self) -> None:
+        """Close the connection; the next request opens another."""
         self._connection.close()
 
     def _request(self, method: str, path: str, body: str | None) -> tuple[bytes, float, float]:
@@ -97,14 +107,18 @@ class _Sending:
         return statistics.median(self._caller.send(size) for _ in range(_WINDOW))
 
 
-def main(turns: int = TURNS) -> None:
-    """Hold the conversation and print how it grows."""
+def main(turns: int = TURNS, tree: Path | None = None) -> list[Row]:
+    """Hold the conversation and print how it grows; return what was printed.
+
+    `tree` is another checkout, whose code is then used.
+    """
     print(f"A conversation of {turns:,} turns ({machine()})\n")
     with ExitStack() as stack:
         directory = stack.enter_context(scratch())
         file = directory / "chain.db"
         upstream = stack.enter_context(script("upstream.py"))
         flags = ("--upstream", f"http://127.0.0.1:{upstream.port}/v1")
+        stack.enter_context(code_of(tree))
         process, other = (stack.enter_context(gateway(*flags, store=file)) for _ in range(2))
         sender = stack.enter_context(script("sender.py", upstream.port))
         caller, stranger, plain = (
@@ -115,6 +129,7 @@ def main(turns: int = TURNS) -> None:
         _warm_up(stranger)
         print(_TITLES)
         _print_row(1, first, [], 0.0, "", first)
+        rows = [Row(1, _cost(first), None, 0.0)]
         shown, size, before = 0, 0, _stored_bytes(file)
         done, deadline = [caller.ask(None)], time.monotonic() + _MAX_SECONDS
         for turn in range(2, turns + 1):
@@ -124,13 +139,18 @@ def main(turns: int = TURNS) -> None:
                 size += grown
                 room = f"{size / 1024:8,.0f}{grown / (turn - shown):10,.0f}"
                 window = done[-_WINDOW:]
+                for idle in (stranger, plain):  # too long for the server, perhaps
+                    idle.close()
                 anew = [stranger.ask(one.id) for one in window]
-                _print_row(turn, window, anew, sending.cost(window[-1].sent), room, first)
+                sent = sending.cost(window[-1].sent)
+                _print_row(turn, window, anew, sent, room, first)
+                rows.append(Row(turn, _cost(window), _cost(anew), sent))
                 # What the other one stored is no part of this conversation.
                 shown, before = turn, _stored_bytes(file)
             if time.monotonic() > deadline:
                 raise Trouble(f"it took too long; {turn} turns are done")
         _print_sum(done)
+    return rows
 
 
 def _warm_up(caller: _Caller) -> list[_Turn]:
@@ -163,7 +183,7 @@ def _print_row(
     if anew:
         cost = _cost(anew)
         row += f"{cost * 1e3:10.2f}{(cost - sending) / base:10.1f}x"
-    print(row)
+    print(row, flush=True)
 
 
 def _cost(turns: list[_Turn]) -> float:

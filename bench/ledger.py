@@ -7,9 +7,9 @@ The first part reserves and settles charges through a store in SQLite and prints
 each takes on disk, with indexes; with `--postgres` it does the same, and nothing else, with a
 server of its own that is vacuumed now and then. The second part asks a file with many charges (two
 a second, of 200 keys in 20 projects) what the usage API asks, and prints p50 and p99. The file is
-generated once and kept in the folder. The third part runs stored turns in groups, with and without
-a charge, and prints the CPU that the charge adds to each. Figures depend on the load: it is
-printed too.
+generated once and kept in the folder; the interpreter has the settings of `antiphon serve`. The
+third part runs stored turns in groups, with and without a charge, and prints the CPU that the
+charge adds to each. Figures depend on the load: it is printed too.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from typing import Any, Final
 
 from kill_nodes import database
 
+from antiphon.gateway.serve import settle_interpreter
 from antiphon.protocol.response import Response
 from antiphon.protocol.token_counts import TokenCounts
 from antiphon.store.base.ledger import Payer, Reservation, Settlement, UsageQuery
@@ -44,9 +45,11 @@ __all__ = ["START", "generate", "main"]
 
 _GOALS: Final = {"bytes": 300, "usage ms": 50.0, "CPU us": 40.0}
 _MEASURED: Final = 100_000
+_MEASURED_POSTGRES: Final = 300_000
 _GROUPS: Final = (1, 8, 32, 64)
 _TURNS: Final = 1_920
 _EACH: Final = 30
+_HOURS: Final = 48
 _KEYS: Final = 200
 _TALKS: Final = 100_000
 _DAY: Final = 86_400
@@ -63,6 +66,9 @@ _INDEXES: Final = (
     "charges_by_run ON charges (run) WHERE run IS NOT NULL",
     "charges_held ON charges (writer) WHERE state = 0",
 )
+_SIZE: Final = """
+    SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_partition_tree('charges')
+"""
 _SUM: Final = """
     INSERT INTO usage_sums SELECT {0}, reserved_at / 1000 / {0} * {0} AS start, project, api_key,
         0, model, provider, kind, basis, outcome, count(*), sum(is_request), sum(fresh),
@@ -76,6 +82,7 @@ async def main(options: argparse.Namespace) -> int:
     if options.postgres:
         return 0 if await _measure_postgres() else 1
     is_met = await _measure_bytes()
+    settle_interpreter()
     is_met &= await _measure_usage(options.charges, options.folder)
     is_met &= await _measure_turns()
     return 0 if is_met else 1
@@ -135,19 +142,20 @@ async def _measure_postgres() -> bool:
     async with database("postgres", Path()) as url:
         store, connection = open_store(url), await asyncpg.connect(url)
         try:
-            for first in range(0, _MEASURED, 500):
+            for first in range(0, _MEASURED_POSTGRES, 500):
                 some = [wanted(first + number) for number in range(500)]
                 for one in some:
                     store.ledger.reserve_soon(one)
                 await store.ledger.settle([ending(one) for one in some])
                 if first % 10_000 == 0:
                     await connection.execute("VACUUM charges")
-            size = await connection.fetchval("SELECT pg_total_relation_size('charges')")
+            size = await connection.fetchval(_SIZE)
         finally:
             await connection.close()
             await store.close()
-    each = size / _MEASURED
-    return _report(f"bytes per charge, {_MEASURED} of them, PostgreSQL", each, _GOALS["bytes"])
+    each = size / _MEASURED_POSTGRES
+    name = f"bytes per charge, {_MEASURED_POSTGRES} of them, PostgreSQL"
+    return _report(name, each, _GOALS["bytes"])
 
 
 def _pages(connection: sqlite3.Connection) -> int:
@@ -164,6 +172,7 @@ async def _measure_usage(charges: int, folder: Path) -> bool:
     store = SqliteStore(path)
     end = START + charges // 2
     try:
+        await _total(store)
         slowest = 0.0
         for name, question in _questions(store, end):
             times, begun = [], time.process_time()
@@ -181,6 +190,16 @@ async def _measure_usage(charges: int, folder: Path) -> bool:
     finally:
         await store.close()
     return _report("slowest p99 of the usage API in ms", slowest, _GOALS["usage ms"])
+
+
+async def _total(store: SqliteStore) -> None:
+    """Total the hours of a new file, as a gateway does when it starts."""
+    begun, hours = time.process_time(), 0
+    while done := await store.ledger.total(_HOURS):
+        hours += done
+    if hours:
+        each = (time.process_time() - begun) / hours * 1000
+        print(f"  {hours} hours totalled, {each:.1f} ms of CPU each")
 
 
 def _filled(folder: Path, charges: int) -> Path:
@@ -205,8 +224,11 @@ def _questions(store: SqliteStore, end: int) -> Iterator[tuple[str, Any]]:
     yield "31 days by day, project and key", usage(31, _DAY, "project", "key")
     yield "7 days by hour", usage(7, 3600)
     yield "7 days by hour and model", usage(7, 3600, "model")
-    yield "7 days by hour, one project", usage(7, 3600, "key", projects=("project3",))
+    yield "7 days by hour and model, one project", usage(7, 3600, "model", projects=("project3",))
+    yield "7 days by hour and model, one model", usage(7, 3600, "model", models=("model3",))
+    yield "7 days by hour and key, one project", usage(7, 3600, "key", projects=("project3",))
     yield "1 day by hour and key", usage(1, 3600, "key")
+    yield "31 days by day, one conversation", usage(31, _DAY, conversations=("conv_5",))
     yield "60 minutes by minute", usage(1 / 24, 60)
     yield "60 minutes by minute and key", usage(1 / 24, 60, "key")
     yield "a page of a project", lambda: store.ledger.charges(project="project3", limit=100)

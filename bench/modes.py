@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import statistics
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -28,7 +27,7 @@ from typing import Any, Final
 
 import aiohttp
 from apis import APIS
-from processes import Process, Trouble, gateway, machine, run_loop, scratch, script
+from processes import Process, Trouble, code_of, gateway, machine, run_loop, scratch, script
 from toolbox import make_tool
 from upstream import PACED_TOKENS
 
@@ -85,14 +84,14 @@ def main(streams: int, repeats: int, *, is_wires: bool, before: Path | None) -> 
 @contextmanager
 def _serving(upstream: Process, tree: Path | None, apis: Sequence[str]) -> Iterator[Process]:
     """Run a gateway of this tree or of another, with a provider for each of the APIs."""
-    if tree is not None:
-        os.environ["PYTHONPATH"] = str(tree / "src")
-    with scratch() as directory:
+    with ExitStack() as stack:
+        directory = stack.enter_context(scratch())
         settings = directory / "antiphon.toml"
         settings.write_text("".join(_provider(api, upstream.port) for api in apis))
-        with gateway("--config", str(settings), store=directory / "m.db") as process:
-            os.environ.pop("PYTHONPATH", None)
-            yield process
+        with code_of(tree):
+            started = gateway("--config", str(settings), store=directory / "m.db")
+            process = stack.enter_context(started)
+        yield process
 
 
 def _provider(api: str, port: int) -> str:

@@ -36,6 +36,7 @@ from processes import machine, run_loop, scratch
 
 from antiphon.backends.scripted import ScriptedBackend, Step
 from antiphon.gateway.assemble import ServerSettings
+from antiphon.gateway.serve import settle_interpreter
 from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Stopped, TextGrew
 from antiphon.server.auth import new_key
@@ -91,6 +92,7 @@ async def _serve(store_url: str, ready: int) -> None:
         keys.append(key)
     settings = ServerSettings(require_keys=True)
     async with serve_gateway(ScriptedBackend(_script), store=store, settings=settings) as gateway:
+        settle_interpreter()
         os.write(ready, f"{gateway.base_url} {' '.join(keys)}\n".encode())
         os.close(ready)
         await asyncio.Event().wait()

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
+from disk import sync_seconds
 from processes import machine
 
 __all__ = ["measure", "own_database"]
@@ -65,22 +66,6 @@ async def own_database() -> AsyncIterator[str]:
         await connection.close()
     async with fresh_database() as url:
         yield url
-
-
-def fsync_seconds(directory: Path, times: int = 200) -> list[float]:
-    """Return how long it took to write 8 KiB and wait for the disk, sorted."""
-    took = []
-    file = os.open(directory / "fsync", os.O_CREAT | os.O_WRONLY)
-    try:
-        for number in range(times):
-            os.pwrite(file, b"x" * 8192, number * 8192)
-            start = time.perf_counter()
-            os.fdatasync(file)
-            took.append(time.perf_counter() - start)
-    finally:
-        os.close(file)
-        (directory / "fsync").unlink()
-    return sorted(took)
 
 
 async def _repeat(seconds: float, run: Callable[[], Awaitable[object]]) -> list[float]:
@@ -232,7 +217,7 @@ async def debt(connection: Any, table: str, turns: int = 200, batches: int = 40)
 
 async def measure(url: str, seconds: float) -> dict[str, Any]:
     """Return all figures."""
-    fsyncs = fsync_seconds(Path(tempfile.gettempdir()))
+    fsyncs = sync_seconds(Path(tempfile.gettempdir()))
     found: dict[str, Any] = {
         "machine": machine(),
         "fsync": {"median": statistics.median(fsyncs), "p99": fsyncs[int(len(fsyncs) * 0.99)]},

@@ -1,6 +1,6 @@
 """Lines over two logarithmic axes, as an SVG that is readable on light and on dark paper.
 
-No library: a figure is a row of panels, a panel has a few named lines, and what is drawn is
+No library: a figure is rows of three panels, a panel has a few named lines, and what is drawn is
 computed here. Colours come from a style sheet inside the picture, which asks the reader for the
 paper. The figures come from a file that scale.py wrote.
 
@@ -17,12 +17,13 @@ from html import escape
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["Panel", "draw", "read_panels"]
+__all__ = ["Panel", "Point", "draw", "read_panels"]
 
 Point = tuple[float, float]
 
 _WIDTH: Final = 360
 _HEIGHT: Final = 350
+_COLUMNS: Final = 3
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 38, 110
 _LEGEND_ROWS: Final = 3
 _MARKS: Final = ("circle", "square", "diamond", "ring")
@@ -45,7 +46,7 @@ _STYLE: Final = """
 
 
 class Panel(NamedTuple):
-    """One picture of the row. Points whose values are not above zero are left out."""
+    """One picture of a row. Points whose values are not above zero are left out."""
 
     title: str
     x_label: str
@@ -86,16 +87,18 @@ def _round_up(value: float) -> float:
 
 def draw(panels: Sequence[Panel]) -> str:
     """Return the picture."""
-    width = _WIDTH * len(panels)
+    width = _WIDTH * min(len(panels), _COLUMNS)
+    height = _HEIGHT * math.ceil(len(panels) / _COLUMNS)
     head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {_HEIGHT}"'
-        f' width="{width}" height="{_HEIGHT}" role="img">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}"'
+        f' width="{width}" height="{height}" role="img">'
     )
     body = [
-        f'<g transform="translate({_WIDTH * number} 0)">\n{_draw_panel(panel)}\n</g>'
+        f'<g transform="translate({_WIDTH * (number % _COLUMNS)}'
+        f' {_HEIGHT * (number // _COLUMNS)})">\n{_draw_panel(panel)}\n</g>'
         for number, panel in enumerate(panels)
     ]
-    paper = f'<rect class="paper" width="{width}" height="{_HEIGHT}"/>'
+    paper = f'<rect class="paper" width="{width}" height="{height}"/>'
     return "\n".join([head, f"<style>{_STYLE}</style>", paper, *body, "</svg>", ""])
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "HERE",
     "Process",
     "Trouble",
+    "code_of",
     "cpu_seconds",
     "gateway",
     "load",
@@ -81,6 +82,19 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
             runner.run(main)
     except KeyboardInterrupt:
         pass
+
+
+@contextmanager
+def code_of(tree: Path | None) -> Iterator[None]:
+    """Let processes that are started meanwhile, and no others, run the code of a tree."""
+    if tree is None:
+        yield
+        return
+    os.environ["PYTHONPATH"] = str(tree / "src")
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONPATH"]
 
 
 @contextmanager

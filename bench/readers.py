@@ -5,6 +5,8 @@ looked at afterwards, so that a thousand streams of 20 tokens a second leave it 
 answer is whole if it holds as many deltas as it should and says that it ended; the delay of an
 event is the time from the stamp in its text (see stamped.py) to its arrival here. A reader
 asks again and again for `seconds`, or once if that is 0. Readers begin spread over `ramp` seconds.
+Over WebSockets all are connected before the first asks. `TURN` in a body becomes another number in
+each request, so that no two are the same.
 
 Runs as a process of its own; reads a job as JSON from stdin and prints a result.
 
@@ -28,7 +30,9 @@ from typing import Any, Final, NamedTuple
 
 from load import without_chunks
 
-__all__ = ["Job", "read_all"]
+__all__ = ["TURN", "Job", "read_all"]
+
+TURN: Final = "turn-00000000"
 
 _RECEIVE: Final = 32_768
 _LAST_CHUNK: Final = b"0\r\n\r\n"
@@ -40,6 +44,19 @@ _BEFORE: Final = rb'"delta": ?(?:%b|%b)?' % (_CHAT_TEXT, _MESSAGES_TEXT)
 _DELTA: Final = re.compile(_BEFORE + rb'" [w@](\d+)')
 _STAMP: Final = re.compile(_BEFORE + rb'" @(\d{16})')
 _END: Final = re.compile(rb'"type": ?"(?:response\.completed|message_stop)"|data: \[DONE\]')
+_UPGRADE: Final = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+)
+_TEXT_FRAME: Final = 0x81
+_LAST_EVENTS: Final = (
+    b'{"type":"response.completed"',
+    b'{"type":"response.failed"',
+    b'{"type":"response.incomplete"',
+    b'{"type":"error"',
+)
 
 
 class Job(NamedTuple):
@@ -62,6 +79,8 @@ class Job(NamedTuple):
     headers: Mapping[str, str] = MappingProxyType({})
     record: str = ""
     """A file for the body of one whole answer."""
+    is_socket: bool = False
+    """Whether to ask over WebSockets, one for each reader."""
 
 
 class _Answer:
@@ -96,19 +115,78 @@ class _Answer:
     def is_fine(self) -> bool:
         return bool(self.pieces) and self.pieces[0].startswith(b"HTTP/1.1 200")
 
+    def has_event(self, piece: bytes) -> bool:
+        return b"data: " in piece or b"data:{" in piece
+
+
+class _SocketAnswer(_Answer):
+    """The same over a WebSocket, where each event is a frame."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rest = b""
+        self._events: list[bytes] = []
+
+    def add(self, data: bytes) -> bool:
+        self.times.append(time.monotonic_ns())
+        self.pieces.append(data)
+        frames, self._rest = _take_frames(self._rest + data)
+        self._events += frames
+        return any(frame.startswith(_LAST_EVENTS) for frame in frames)
+
+    def body(self) -> bytes:
+        """Return the events as SSE has them."""
+        return b"".join(b"data: %b\n\n" % event for event in self._events)
+
+    def is_fine(self) -> bool:
+        return bool(self._events) and not self._events[-1].startswith(_LAST_EVENTS[-1])
+
+    def has_event(self, piece: bytes) -> bool:
+        return b'{"type":"' in piece
+
+
+def _take_frames(data: bytes) -> tuple[list[bytes], bytes]:
+    """Return the texts of the whole frames of a server, and what is left."""
+    texts, place = [], 0
+    while len(data) >= place + 2:
+        size, start = data[place + 1], place + 2
+        if size >= 126:
+            start += 2 if size == 126 else 8
+            size = int.from_bytes(data[place + 2 : start])
+        if len(data) < start + size:
+            break
+        if data[place] == _TEXT_FRAME:
+            texts.append(data[start : start + size])
+        place = start + size
+    return texts, data[place:]
+
+
+def _frame(body: bytes) -> bytes:
+    """Return a text frame of a client; a mask of zeros changes nothing."""
+    size = len(body)
+    if size < 126:
+        head = bytes([_TEXT_FRAME, 0x80 | size])
+    elif size < 1 << 16:
+        head = bytes([_TEXT_FRAME, 0x80 | 126]) + size.to_bytes(2)
+    else:
+        head = bytes([_TEXT_FRAME, 0x80 | 127]) + size.to_bytes(8)
+    return head + bytes(4) + body
+
 
 class _Run:
     def __init__(self, job: Job) -> None:
         self._job = job
+        self._numbers = itertools.count()
         body = json.dumps(job.body, separators=(",", ":")).encode()
-        lines = [
-            f"POST {job.path} HTTP/1.1",
-            f"Host: 127.0.0.1:{job.port}",
-            "Content-Type: application/json",
-            f"Content-Length: {len(body)}",
-            *(f"{name}: {value}" for name, value in job.headers.items()),
-        ]
-        self._request = "\r\n".join([*lines, "", ""]).encode() + body
+        host = f"Host: 127.0.0.1:{job.port}"
+        named = [f"{name}: {value}" for name, value in job.headers.items()]
+        content = ("Content-Type: application/json", f"Content-Length: {len(body)}")
+        post = "\r\n".join([f"POST {job.path} HTTP/1.1", host, *content, *named, "", ""])
+        get = "\r\n".join([f"GET {job.path} HTTP/1.1", host, *_UPGRADE, *named, "", ""])
+        self._upgrade = get.encode()
+        self._request = _frame(body) if job.is_socket else post.encode() + body
+        self._differs = TURN.encode() in body
+        self._sockets: list[socket.socket] = []
         self._poller = select.epoll()
         self._open: dict[int, tuple[socket.socket, _Answer]] = {}
         self._received = 0
@@ -118,6 +196,8 @@ class _Run:
     def run(self) -> float:
         """Read until all is read; return the seconds it took."""
         job = self._job
+        if job.is_socket:
+            self._sockets = [self._open_socket() for _ in range(job.readers)]
         began = time.monotonic()
         starts = [began + job.ramp * number / job.readers for number in range(job.readers)]
         starts.reverse()
@@ -138,14 +218,36 @@ class _Run:
         return seconds
 
     def _connect(self) -> None:
-        sock = socket.create_connection(("127.0.0.1", self._job.port), timeout=10)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        make = self._open_socket if self._job.is_socket else self._open_connection
+        sock = self._sockets.pop() if self._sockets else make()
         self._poller.register(sock.fileno(), select.EPOLLIN)
         self._ask(sock)
 
+    def _open_connection(self) -> socket.socket:
+        sock = socket.create_connection(("127.0.0.1", self._job.port), timeout=10)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+
+    def _open_socket(self) -> socket.socket:
+        """Return a connection that is a WebSocket. The server says nothing before it is asked."""
+        sock = self._open_connection()
+        sock.sendall(self._upgrade)
+        head = b""
+        while b"\r\n\r\n" not in head:
+            data = sock.recv(_RECEIVE)
+            head += data
+            if not data or not head.startswith(b"HTTP/1.1 101"[: len(head)]):
+                raise SystemExit(f"no WebSocket: {head[:300]!r}")
+        return sock
+
     def _ask(self, sock: socket.socket) -> None:
-        self._open[sock.fileno()] = (sock, _Answer())
-        sock.sendall(self._request)
+        answer = _SocketAnswer() if self._job.is_socket else _Answer()
+        self._open[sock.fileno()] = (sock, answer)
+        request = self._request
+        if self._differs:
+            turn = f"turn-{next(self._numbers):08}"
+            request = request.replace(TURN.encode(), turn.encode())
+        sock.sendall(request)
 
     def _receive(self, file: int, *, is_last_round: bool) -> None:
         sock, answer = self._open[file]
@@ -227,7 +329,7 @@ def _count(body: bytes, job: Job) -> tuple[int, bool]:
 def _first(answer: _Answer) -> list[float]:
     """Return the milliseconds until the first event."""
     for moment, piece in zip(answer.times, answer.pieces, strict=True):
-        if b"data: " in piece or b"data:{" in piece:
+        if answer.has_event(piece):
             return [(moment - answer.asked_at) / 1e6]
     return []
 

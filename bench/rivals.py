@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from processes import HERE
 from stamped import MODELS
+from toolbox import make_tool
 
 __all__ = ["DOORS", "TARGETS", "Launch", "Missing", "Place", "Target", "antiphon", "prepare"]
 
@@ -63,25 +64,49 @@ class Target(NamedTuple):
     is_stream_only: bool = False
     has_doors: bool = False
     """Whether it answers the further APIs too."""
+    store: bool | None = None
+    """What its requests say about storing; None says nothing."""
+    tools: int = 0
+    """How many tools its requests offer, as an agent's do."""
+    is_socket: bool = False
+    """Whether it is asked over WebSockets."""
 
-    def through(self, door: str) -> Target:
-        """Return the same target, asked in another language; nothing is stored then."""
-        return self._replace(path=DOORS[door], is_ours=False)
+    def through(self, door: str, *, store: bool | None = None) -> Target:
+        """Return the same target, asked in another language."""
+        return self._replace(path=DOORS[door], is_ours=False, store=store)
 
-    def body(self, model: str, *, is_stream: bool, text: str = "") -> dict[str, object]:
+    def body(self, model: str, *, is_stream: bool) -> dict[str, object]:
         """Return a request for that model of the upstream, in the language of this target."""
-        prompt = text or "Tell me of the lighthouse and its keeper."
-        body: dict[str, object] = {"model": self.prefix + model, "stream": is_stream}
+        body = self._asked(self.prefix + model)
+        body |= {"type": "response.create"} if self.is_socket else {"stream": is_stream}
+        if self.store is not None:
+            body["store"] = self.store
+        if self.tools:
+            body["tools"] = [self._offer(make_tool(number)) for number in range(self.tools)]
+        return body
+
+    def _asked(self, model: str) -> dict[str, object]:
+        prompt = "Tell me of the lighthouse and its keeper."
+        body: dict[str, object] = {"model": model}
         if self.path.endswith("/responses"):
             parts = [{"type": "input_text", "text": prompt}]
             said = [{"type": "message", "role": "user", "content": parts}]
-            body |= {"instructions": "You are brief.", "input": said}
-            return body | {"store": True} if self.is_ours else body
+            return body | {"instructions": "You are brief.", "input": said}
         if self.path.endswith("/messages"):
             said = [{"role": "user", "content": [{"type": "text", "text": prompt}]}]
             return body | {"system": "You are brief.", "max_tokens": 1000, "messages": said}
         system = {"role": "system", "content": "You are brief."}
         return body | {"messages": [system, {"role": "user", "content": prompt}]}
+
+    def _offer(self, tool: dict[str, object]) -> dict[str, object]:
+        """Return a function of Responses as the API of this target writes it."""
+        if self.path.endswith("/responses"):
+            return tool
+        named = {key: tool[key] for key in ("name", "description")}
+        if self.path.endswith("/messages"):
+            return named | {"input_schema": tool["parameters"]}
+        function = named | {"parameters": tool["parameters"], "strict": tool["strict"]}
+        return {"type": "function", "function": function}
 
 
 def antiphon(
@@ -130,6 +155,7 @@ http {{
     access_log off;
     {temporary}
     client_max_body_size 64m;
+    client_body_buffer_size 64m;
     keepalive_requests 1000000000;
     upstream model {{
         server 127.0.0.1:{place.upstream};
@@ -270,11 +296,11 @@ TARGETS: Final[Mapping[str, Target]] = {
     for target in (
         Target("direct", None, path=_CHAT),
         Target("nginx", _nginx, path=_CHAT),
-        Target("antiphon", antiphon(1), is_ours=True, has_doors=True),
-        Target("antiphon-2", antiphon(2), is_ours=True, workers=2, has_doors=True),
+        Target("antiphon", antiphon(1), is_ours=True, has_doors=True, store=True),
+        Target("antiphon-2", antiphon(2), is_ours=True, workers=2, has_doors=True, store=True),
         Target("litellm", _litellm, has_doors=True),
         Target("ogx", _ogx, prefix="vllm/"),
-        Target("antiphon-native", antiphon(1, wire="responses"), is_ours=True),
+        Target("antiphon-native", antiphon(1, wire="responses"), is_ours=True, store=True),
         Target("agentic", _agentic),
         Target("ors", _open_responses_server, path="/responses", is_stream_only=True),
     )

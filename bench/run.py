@@ -3,7 +3,7 @@
     python bench/run.py [--quick] [--peers DIR] [--plot FILE]
 
 Needs Linux and Python 3.11 or newer. Where antiphon is not installed, an environment for it is
-made first, in .venvs/serve. Takes some ten minutes, or less than three with --quick, which
+made first, in .venvs/serve. Takes an hour, or some four minutes with --quick, which
 repeats less, stops the conversation at 250 turns, leaves out two workers and installs nothing.
 peers.py says what is looked for in DIR; without it, and without nginx on the PATH, only the
 direct road and antiphon are measured. The plot is an SVG.

@@ -1,13 +1,13 @@
-"""How does the cost grow with the streams, the context, the conversation and the workers?
+"""How does the cost grow with conversation, streams, context, store and workers?
 
-The gateway alone, one worker, durable SQLite. Streams and contexts are measured like the tests
-of peers.py, the server on one core and the rest on another; a context also beside a relay that
-passes the same bytes on without looking at them, which is what nobody can save. The conversation
-is chain.py. Two workers against one run on all cores, which they share with upstream and readers.
+The gateway alone, one worker, durable SQLite. Streams are measured like the tests of peers.py, the
+server on one core and the rest on another. The contexts are those of contexts.py, the conversation
+is that of chain.py, the store that of full_store.py. Two workers against one run on all cores,
+which they share with upstream and readers.
 
     python bench/scale.py [--quick] [--only PARTS] [--json FILE] [--plot FILE]
 
-Parts: conversation, streams, context, workers. The plot has the first three.
+Parts: conversation, streams, context, store, workers. Takes half an hour, two minutes with --quick.
 """
 
 from __future__ import annotations
@@ -15,33 +15,30 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import re
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from plot import Panel, draw
-from processes import HERE, Trouble, machine, scratch
-from rivals import TARGETS, Launch, Place, Target
+import chain
+import contexts
+import full_store
+from disk import describe_disk
+from plot import Panel, Point, draw
+from processes import Trouble, machine, scratch
+from rivals import TARGETS, Target
 from trial import Measure, Trial, run_upstream, try_target
-from upstream import LAST_WORD
 from verdict import judge_file
 
 __all__ = ["PARTS", "main"]
 
-_STREAMS: Final = (1, 10, 50, 100, 200, 400, 700, 1000)
+_STREAMS: Final = (1, 10, 50, 100, 200, 400, 700, 1000, 1400, 2000)
 _FEW_STREAMS: Final = (1, 10, 100, 400)
-_KIB: Final = (1, 16, 256, 1024, 4096)
-_MESSAGE: Final = 1000
-_TURNS: Final = 1000
-_CHAIN_SECONDS: Final = 900.0
-_COST: Final = re.compile(r"([\d.]+) +[\d.]+x")
-"""In a row of chain.py: the CPU ms of a turn, which stand before what they are of the first."""
-_SENTENCE: Final = "The keeper of the lighthouse wrote down what the night had brought. "
+_TURNS: Final = 9_990  # of two items each: a gateway takes 20,000 at most
+_AT_ONCE: Final = (1, 8, 32, 64)
 
 
 class _Settings(NamedTuple):
@@ -80,14 +77,20 @@ def _measure_streams(settings: _Settings) -> list[Panel]:
     ):
         for streams in _FEW_STREAMS if settings.quick else _STREAMS:
             record = directory / "stream.sse"
-            done[streams] = one = trial.hold(streams, model=model, record=record)
+            one = trial.hold(streams, model=model, record=record)
+            if one.lost:
+                print(f"{streams:7,}   {one.lost:,} streams are not whole after a minute")
+                break
             _check(one, record)
+            done[streams] = one
             print(
                 f"{streams:7,}   {one.cpu * 1e6:14.0f}   {one.delay_p50:13.2f}"
                 f"   {one.delay_p99:7.1f}   {one.first_p99:13.0f}"
                 f"  {one.rate:4.0%}   {one.memory:3.0f}   {one.busy['server']:.2f}"
-                f"{'' if one.keeps_up else '  does not keep up'}"
+                f"{'' if one.keeps_up else '  does not keep up'}",
+                flush=True,
             )
+        print(describe_disk(directory))
     lines = {
         "CPU us per delta": [(float(n), one.cpu * 1e6) for n, one in done.items()],
         "delay p50, ms": [(float(n), one.delay_p50) for n, one in done.items()],
@@ -107,91 +110,47 @@ def _check(measure: Measure, record: Path | None = None) -> None:
 # Contexts.
 
 
-def _relay(place: Place) -> Launch:
-    words = ["relay", str(place.upstream), str(place.port)]
-    return Launch([sys.executable, str(HERE / "proxy.py"), *words])
-
-
-_RELAY: Final = Target("relay", _relay, path="/v1/chat/completions")
-
-
 def _measure_contexts(settings: _Settings) -> list[Panel]:
-    print(f"How large a context, in one stored request that is not streamed ({machine()})\n")
-    with _started(TARGETS["antiphon"], _RELAY) as trials:
-        taken: dict[tuple[str, int], list[float]] = {}
-        for _, size, trial in itertools.product(range(settings.repeats), _KIB, trials):
-            cost = _ask_with_context(trial, size, settings).cpu
-            taken.setdefault((trial.target.name, size), []).append(cost)
-        costs = {
-            trial.target.name: {
-                size: statistics.median(taken[trial.target.name, size]) for size in _KIB
-            }
-            for trial in trials
-        }
-    print("   KiB   CPU ms a request   CPU us per KiB   relay, ms   us per KiB   to relay")
-    smallest = {name: points[_KIB[0]] for name, points in costs.items()}
-    for size in _KIB:
-        ours, theirs = costs["antiphon"][size], costs["relay"][size]
-        slopes = [
-            f"{(cpu - smallest[name]) / (size - _KIB[0]) * 1e6:.1f}" if size > _KIB[0] else ""
-            for name, cpu in (("antiphon", ours), ("relay", theirs))
-        ]
-        print(
-            f"{size:6,}   {ours * 1e3:16.2f}   {slopes[0]:>14}   {theirs * 1e3:9.2f}"
-            f"   {slopes[1]:>10}   {ours / theirs:7.1f}x"
-        )
-    print("us per KiB: beyond the cost of the smallest request")
-    lines = {
-        name: [(float(size), cpu * 1e3) for size, cpu in points.items()]
-        for name, points in costs.items()
-    }
-    return [Panel("Size of the context", "KiB of request", "CPU ms per request", lines)]
-
-
-def _ask_with_context(trial: Trial, kib: int, settings: _Settings) -> Measure:
-    said = list(_conversation(kib * 1024))
-    body: dict[str, object] = {"model": "whole"}
-    body |= {"input": said, "store": True} if trial.target.is_ours else {"messages": said}
-    measure = trial.ask(body, readers=1, units=0, seconds=settings.seconds, marker=LAST_WORD)
-    _check(measure)
-    return measure
-
-
-def _conversation(size: int) -> Iterator[dict[str, str]]:
-    """Yield messages that are so many bytes of JSON together, about."""
-    roles = itertools.cycle(("user", "assistant"))
-    text = (_SENTENCE * (_MESSAGE // len(_SENTENCE) + 1))[:_MESSAGE]
-    overhead = len(json.dumps({"role": "assistant", "content": ""})) + 1
-    while size > overhead:
-        yield {"role": next(roles), "content": text[: size - overhead]}
-        size -= _MESSAGE + overhead
+    print(f"How large a context, with 24 tools, sent whole and streamed ({machine()})\n")
+    sizes = contexts.SIZES[:4] if settings.quick else contexts.SIZES
+    found = contexts.measure(settings.repeats, sizes, {"now": None})
+    print(f"   KiB{'CPU ms, not stored':>22}{'stored':>12}{'longest wait, ms':>20}")
+    lines: dict[str, list[Point]] = {}
+    for size in sizes:
+        cells = []
+        for way in contexts.GOALS:
+            costs = found["now", way, size]
+            cpu = statistics.median(one.cpu for one in costs) * 1e3
+            lines.setdefault(way, []).append((float(size), cpu))
+            cells.append(cpu)
+        longest = statistics.median(one.longest for one in costs) * 1e3
+        print(f"{size:6,}{cells[0]:22.2f}{cells[1]:12.2f}{longest:20.1f}")
+    return [Panel("Size of the context", "KiB of input", "CPU ms per request", lines)]
 
 
 # The conversation.
 
 
 def _measure_conversation(settings: _Settings) -> list[Panel]:
-    turns = 250 if settings.quick else _TURNS
-    done = subprocess.run(
-        [sys.executable, str(HERE / "chain.py"), str(turns)],
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=_CHAIN_SECONDS,
-        check=False,
-    )
-    print(done.stdout.rstrip())
-    if done.returncode:
-        raise Trouble("chain.py failed")
-    rows = [
-        (float(line.split()[0].replace(",", "")), _COST.findall(line))
-        for line in done.stdout.splitlines()
-        if _COST.search(line)
-    ]
+    rows = chain.main(250 if settings.quick else _TURNS)
+    again = [(float(row.turn), row.read_again * 1e3) for row in rows if row.read_again is not None]
     lines = {
-        name: [(turn, float(costs[number])) for turn, costs in rows if len(costs) > number]
-        for number, name in enumerate(("remembered", "read anew"))
+        "remembered": [(float(row.turn), row.remembered * 1e3) for row in rows],
+        "read again": again,
     }
     return [Panel("Length of the conversation", "turn", "CPU ms per turn", lines)]
+
+
+# The store.
+
+
+def _measure_store(settings: _Settings) -> list[Panel]:
+    rows = full_store.main(10_000 if settings.quick else 1_000_000)
+    kinds = rows[0].costs
+    lines = {
+        kind: [(float(row.responses), row.costs[kind][0] * 1e3) for row in rows] for kind in kinds
+    }
+    return [Panel("Size of the store", "responses stored", "CPU ms per request", lines)]
 
 
 # Workers.
@@ -200,8 +159,10 @@ def _measure_conversation(settings: _Settings) -> list[Panel]:
 def _measure_workers(settings: _Settings) -> list[Panel]:
     print(f"Two workers against one, on all cores ({machine()})\n")
     tests: dict[str, Callable[[Trial], Measure]] = {
-        "stored requests, 32 at once": lambda trial: trial.whole(settings.seconds, readers=32),
-        "stored requests, 64 at once": lambda trial: trial.whole(settings.seconds, readers=64),
+        f"stored requests, {count} at once": partial(_ask_whole, settings.seconds, count)
+        for count in _AT_ONCE
+    }
+    tests |= {
         "deltas of 32 streams, flat out": lambda trial: trial.flat(settings.seconds, readers=32),
         "deltas of 64 streams, flat out": lambda trial: trial.flat(settings.seconds, readers=64),
     }
@@ -212,7 +173,22 @@ def _measure_workers(settings: _Settings) -> list[Panel]:
             _check(measure)
             taken.setdefault((test, trial.target.workers), []).append(measure)
     _print_workers(list(tests), taken)
-    return []
+    lines = {
+        f"{workers} worker{'s' if workers > 1 else ''}": [
+            (float(count), _cost(taken[f"stored requests, {count} at once", workers]))
+            for count in _AT_ONCE
+        ]
+        for workers in (1, 2)
+    }
+    return [Panel("Workers", "stored requests at once", "CPU us per request", lines)]
+
+
+def _ask_whole(seconds: float, readers: int, trial: Trial) -> Measure:
+    return trial.whole(seconds, readers=readers)
+
+
+def _cost(many: list[Measure]) -> float:
+    return statistics.median(one.cpu for one in many) * 1e6
 
 
 def _print_workers(tests: list[str], taken: Mapping[tuple[str, int], list[Measure]]) -> None:
@@ -221,7 +197,7 @@ def _print_workers(tests: list[str], taken: Mapping[tuple[str, int], list[Measur
     for test in tests:
         pair = [taken[test, workers] for workers in (1, 2)]
         rates = [statistics.median(one.units / one.seconds for one in many) for many in pair]
-        costs = [statistics.median(one.cpu for one in many) * 1e6 for many in pair]
+        costs = [_cost(many) for many in pair]
         busy = [statistics.median(one.busy["server"] for one in many) for many in pair]
         cells = [f"{rate:9,.0f}" for rate in rates]
         cells += [f"{cost:9.1f}" for cost in costs]
@@ -238,6 +214,7 @@ PARTS: Final = {
     "conversation": _measure_conversation,
     "streams": _measure_streams,
     "context": _measure_contexts,
+    "store": _measure_store,
     "workers": _measure_workers,
 }
 

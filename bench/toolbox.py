@@ -12,13 +12,12 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
 import statistics
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final
 
-from processes import Process, Trouble, gateway, machine, scratch, script
+from processes import Process, Trouble, code_of, gateway, machine, scratch, script
 
 __all__ = ["main", "make_tool"]
 
@@ -47,9 +46,7 @@ def main(tools: int, rounds: int, *, stream: bool, before: Path | None) -> None:
 
 def _measure(bodies: list[dict[str, Any]], rounds: int, tree: Path | None) -> list[float]:
     with ExitStack() as stack:
-        if tree is not None:
-            os.environ["PYTHONPATH"] = str(tree / "src")
-            stack.callback(os.environ.pop, "PYTHONPATH")
+        stack.enter_context(code_of(tree))
         directory = stack.enter_context(scratch())
         upstream = stack.enter_context(script("upstream.py"))
         flags = ("--upstream", f"http://127.0.0.1:{upstream.port}/v1")

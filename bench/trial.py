@@ -111,7 +111,10 @@ class Trial:
 
     def through(self, door: str) -> Trial:
         """Return a trial of the same server, asked through another door."""
-        target = self.target.through(door)
+        return self.asked_as(self.target.through(door))
+
+    def asked_as(self, target: Target) -> Trial:
+        """Return a trial of the same server, asked as this target is."""
         return Trial(target, self._stand, self._family, self._port, self._launch)
 
     def warm_up(self) -> None:
@@ -161,6 +164,7 @@ class Trial:
             path=self.target.path,
             body=body,
             headers=dict(self._launch.headers),
+            is_socket=self.target.is_socket,
             **more,
         )
         before = self._clocks()

@@ -3,10 +3,11 @@
     python bench/ui.py [--responses 1000000] [--charges 10000000] [--runs 12] [--folder FOLDER]
 
 A file with so many charges (two a second, of 200 keys in 20 projects: see `ledger.py`) and stored
-responses is generated once and kept in the folder. A real gateway serves it, and a real browser
-opens each screen anew: the time is from the beginning of the navigation until the figures are in
-the page and two frames were drawn. The clock of the page stands at the last charge. Responses are
-copies of one that was stored, under ids of their own; the one that is opened was streamed before.
+responses is generated once and kept in the folder. A real gateway serves it, with the interpreter
+settings of `antiphon serve`, and a real browser opens each screen anew: the time is from the
+beginning of the navigation until the figures are in the page and two frames were drawn. The clock
+of the page stands at the last charge. Responses are copies of one that was stored, under ids of
+their own; the one that is opened was streamed before.
 
 It needs what `python -m tests.ui.install` installs, and prints p50 and max for each screen, the
 bytes of the dashboard in the wheel, and the number of its files. Figures depend on the load, which
@@ -36,6 +37,7 @@ from ledger import START, generate
 from antiphon.backends.chat import ChatBackend
 from antiphon.gateway.assemble import ServerSettings
 from antiphon.gateway.config import Settings
+from antiphon.gateway.serve import settle_interpreter
 from antiphon.gateway.tool_terms import tool_terms
 from antiphon.server.limits import ServerLimits
 from antiphon.store.base import Project, Store
@@ -82,6 +84,7 @@ async def _measure(path: Path, options: argparse.Namespace) -> dict[str, list[fl
                 await _prepare(store)
                 screens = _screens(await _ask(gateway))
                 end = START + options.charges // 2
+                settle_interpreter()
                 return await _open_screens(gateway, screens, end, options.runs)
     finally:
         await store.close()

@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from disk import describe_disk
 from processes import HERE, Trouble, machine, scratch
 from rivals import Target, antiphon
 from trial import Measure, Trial, run_upstream, try_target
@@ -40,6 +41,7 @@ def _targets(before: Path | None) -> dict[_Row, Target]:
             antiphon(workers, tree / "src"),
             is_ours=True,
             workers=workers,
+            store=True,
         )
         for version, tree in {**trees, "now": HERE.parent}.items()
         for workers in _WORKERS
@@ -62,7 +64,9 @@ def main(*, at_once: int, seconds: float, rounds: int, before: Path | None) -> N
             if measure.lost:
                 raise Trouble(f"{measure.lost} answers are not whole {measure.refusal}")
             taken.setdefault(row, []).append(measure)
+        disk = describe_disk(directory)
     _print(taken)
+    print(disk)
 
 
 def _print(taken: dict[_Row, list[Measure]]) -> None:
