@@ -112,7 +112,8 @@ class FairQueue:
             self._taken[owner] = left
         else:
             del self._taken[owner]
-        self.wake()
+        if self._waiting.count:
+            self.wake()
 
     def wake(self) -> None:
         """Give the free places to those that wait."""

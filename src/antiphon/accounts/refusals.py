@@ -93,6 +93,8 @@ def _amount(value: int, unit: str, *, has_unit: bool = True) -> str:
 
 def limit_headers(requests: LimitState | None, tokens: LimitState | None) -> dict[str, str]:
     """Return what the headers of an answer state about the limits that apply."""
+    if requests is None and tokens is None:
+        return {}
     headers: dict[str, str] = {}
     for name, state in (("requests", requests), ("tokens", tokens)):
         if state is not None:

@@ -61,7 +61,7 @@ class Budget:
 
     def _change(self, hold: Hold, size: int, *, is_last: bool = False) -> None:
         """Let one hold have this size, for good if it is the last change."""
-        if size > self.largest:
+        if not is_last and size > self.largest:
             raise BodyTooLarge(
                 f"this needs about {size} bytes of memory, and one request may have "
                 f"{self.largest} here (memory_bytes)"

@@ -404,8 +404,12 @@ class Engine:
         request, size, route = admitted.request, admitted.size, admitted.route
         able = route.capabilities
         keeper = self._keeper_of_items(admitted)
-        own = context.own if admitted.carries_state or keeper is not None else ()
-        carried, unread = await self._carried.find(admitted.owner, own, of_all=keeper is not None)
+        carried: Mapping[str, bytes] = {}
+        unread: Sequence[str] = ()
+        if admitted.carries_state or keeper is not None:
+            carried, unread = await self._carried.find(
+                admitted.owner, context.own, of_all=keeper is not None
+            )
         whole, items, unopened, assessment = await size.run(
             self._assemble, admitted, context, able, carried
         )
@@ -497,12 +501,14 @@ class Engine:
 
     def _keeper_of_items(self, admitted: _Admitted) -> Sealer | None:
         """Return what seals the items of hosted tools; None if the request has none to keep."""
+        if self.sealer is None or not admitted.carries_items:
+            return None
         kinds = admitted.setup.tools.registry.kinds
         has_tools = not types_of(admitted.request.tools).isdisjoint(kinds)
         comes_back = admitted.returns_items and (
             admitted.is_stored or conversation_of(admitted.request) is not None
         )
-        return self.sealer if admitted.carries_items and has_tools and not comes_back else None
+        return self.sealer if has_tools and not comes_back else None
 
     def _carry(self, admitted: _Admitted, keeper: Sealer | None) -> Carry | None:
         if not admitted.carries_state and keeper is None:

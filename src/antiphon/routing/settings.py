@@ -74,6 +74,8 @@ def find_route(routes: Mapping[str, RouteSettings], name: str) -> str | None:
     """Return the name of the route for a model name: exact before pattern, the longest first."""
     if name in routes:
         return name
+    if not routes:
+        return None
     found = [pattern for pattern in routes if is_pattern(pattern) and _matches(pattern, name)]
     return max(found, key=len, default=None)
 

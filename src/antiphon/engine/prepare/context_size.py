@@ -15,7 +15,7 @@ import msgspec
 from antiphon.engine.budget import COPIES, Hold
 from antiphon.protocol.errors import ContextTooLarge
 from antiphon.store.base import Size
-from antiphon.transport.aside import aside, aside_if
+from antiphon.transport.aside import aside
 
 __all__ = ["ContextLimits", "ContextSize"]
 
@@ -77,7 +77,9 @@ class ContextSize:
 
         It looks at a few earlier items at most.
         """
-        return await aside_if(self.is_own_large, work, *args, **kwargs)
+        if self.is_own_large:
+            return await aside(work, *args, **kwargs)
+        return work(*args, **kwargs)
 
     def admit_chain(self, size: Size) -> None:
         """Take the size of the chain that the turn continues. Raise if it is too large."""

@@ -107,6 +107,8 @@ def _are_plain(items: Sequence[Item]) -> bool:
     types = [*map(type, values)]
     if not _PLAIN.issuperset(types):
         return False
+    if list not in types:
+        return True
     parts = chain.from_iterable(compress(values, map(is_, types, repeat(list))))
     try:
         return _FILES.isdisjoint(map(dict.get, parts, repeat("type")))

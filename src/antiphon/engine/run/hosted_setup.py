@@ -101,8 +101,9 @@ class HostedTools:
 
     def refuse_lost_approvals(self, toolbox: Toolbox, own: Sequence[Item]) -> None:
         """Raise InvalidRequest if a call is approved, and nothing in the request can run it."""
-        is_declared = any(tool["type"] == _MCP for tool in (*toolbox.hosted, *toolbox.upstream))
-        if _MCP in self.registry.kinds and not is_declared:
+        if _MCP not in self.registry.kinds:
+            return
+        if not any(tool["type"] == _MCP for tool in (*toolbox.hosted, *toolbox.upstream)):
             refuse_lost_approvals(own)
 
     async def begin(
