@@ -22,7 +22,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import partial, reduce
 from typing import ClassVar, Final, Protocol
 
 import msgspec
@@ -356,27 +356,26 @@ class Rounds:
     async def _ask_policies(self, end: RoundEnd, level: int) -> tuple[Next | None, int]:
         """Return the next round to make and which policy wants it, asked from the last on."""
         for index in range(level - 1, -1, -1):
-            wish = await self._policies[index].after(end, self)
+            policy = self._policies[index]
+            wish = await policy.after(end, self)
             if wish is not None:
                 return wish, index
-            if end.error is None and not self._has_finished(self._policies[index]):
+            if end.error is not None:
+                continue
+            self._last += policy.finish()
+            try:
+                policy.judge()
+            except BackendError as problem:
+                self._problem = problem.with_traceback(None)  # which would hold this frame
                 break
         return None, level
-
-    def _has_finished(self, policy: Policy) -> bool:
-        """Take the last deltas of a policy; return whether the answer can go on after them."""
-        self._last += policy.finish()
-        try:
-            policy.judge()
-        except BackendError as problem:
-            self._problem = problem.with_traceback(None)  # which would hold this frame
-        return self._problem is None
 
     async def _finish(self) -> None:
         last, self._last = self._last, []
         error, self._error = self._error, None
-        if self._usages and None not in self._usages:
-            last.append(UsageKnown(self._total()))
+        counted = [usage for usage in self._usages if usage is not None]
+        if counted and len(counted) == len(self._usages):
+            last.append(UsageKnown(reduce(add_usage, counted)))
         if error is None and self._stop is not None:
             last.append(self._stop)
         # Before the first output an error is raised alone.
@@ -388,15 +387,6 @@ class Rounds:
                 raise error
             finally:
                 del error  # its traceback holds this frame
-
-    def _total(self) -> Usage:
-        total = Usage()
-        counted = [usage for usage in self._usages if usage is not None]
-        if len(counted) == 1:
-            return counted[0]
-        for usage in counted:
-            total = add_usage(total, usage)
-        return total
 
     # What a round produces.
 
@@ -541,15 +531,12 @@ class Rounds:
         """Keep the stop and the usage of this round; return the rest."""
         rest: list[Delta] = []
         for delta in batch:
-            match delta:
-                case Stopped():
-                    self._stop = delta
-                case UsageKnown():
-                    self._usage = delta.usage if delta.has_output else None
-                case Degraded():
-                    pass
-                case _:
-                    rest.append(delta)
+            if isinstance(delta, Stopped):
+                self._stop = delta
+            elif isinstance(delta, UsageKnown):
+                self._usage = delta.usage if delta.has_output else None
+            elif not isinstance(delta, Degraded):
+                rest.append(delta)
         return rest
 
     def _forward(self, batch: Sequence[Delta]) -> bool:
