@@ -97,16 +97,19 @@ class Charging(Policy):
 
     async def prepare(self, plan: Plan, rounds: Rounds) -> Plan | None:
         """Hold a charge. Without room, refuse the turn, or end it with what it has so far."""
-        await self._leave()
+        if self._extending is not None:
+            await self._leave()
         plan, candidate = self._as_asked(plan), self._failover.now
         is_limited = await self._charges.limits_apply()
-        held = await self._held(plan, candidate, is_limited=is_limited)
-        found = await self._reserve(candidate, held, is_limited=is_limited)
+        self._input = None
+        given = await self._count(plan, candidate.backend) if is_limited else self._most_input(plan)
+        held = self._held(plan, candidate, given)
+        found = await self._charges.reserve(_wanted(candidate, held), is_limited=is_limited)
         if isinstance(found, Refused) and not plan.stream and held.output > FIRST_GRANT:
             # There is no room for the whole answer. A stream can be stopped when it is used up.
             plan = msgspec.structs.replace(plan, stream=True)
             held = TokenCounts(fresh=held.fresh, output=FIRST_GRANT)
-            found = await self._reserve(candidate, held, is_limited=is_limited)
+            found = await self._charges.reserve(_wanted(candidate, held), is_limited=is_limited)
         if isinstance(found, Refused):
             plan, held, found = await self._reserve_rest(plan, candidate, held, found)
         if isinstance(found, Refused):
@@ -117,11 +120,6 @@ class Charging(Policy):
         self._meter = Meter(self._reach)
         self._mark_next(held.output)
         return plan
-
-    async def _reserve(
-        self, candidate: Candidate, held: TokenCounts, *, is_limited: bool
-    ) -> HeldCharge | Refused:
-        return await self._charges.reserve(_wanted(candidate, held), is_limited=is_limited)
 
     async def _reserve_rest(
         self, plan: Plan, candidate: Candidate, held: TokenCounts, refused: Refused
@@ -135,7 +133,7 @@ class Charging(Policy):
             if less is None or less.output < min(LEAST_GRANT, self._cap):
                 break
             held = less
-            found = await self._reserve(candidate, held, is_limited=True)
+            found = await self._charges.reserve(_wanted(candidate, held), is_limited=True)
             if isinstance(found, HeldCharge):
                 self._lowered = _Lowered(refused, plan.max_output_tokens, held.output)
                 self._cap = held.output
@@ -162,13 +160,8 @@ class Charging(Policy):
             raise refusal_of(refused)
         rounds.stop(_CUT)
 
-    async def _held(self, plan: Plan, candidate: Candidate, *, is_limited: bool) -> TokenCounts:
-        """Return what is held for a call at first."""
-        self._input = None
-        if is_limited:
-            given = await self._count(plan, candidate.backend)
-        else:
-            given = self._most_input(plan)
+    def _held(self, plan: Plan, candidate: Candidate, given: int) -> TokenCounts:
+        """Return what is held for a call at first; `given` are the tokens of its input."""
         given = min(given, candidate.context_length or _LARGEST_WINDOW)
         limits = (plan.max_output_tokens, candidate.max_output_tokens)
         known = [limit for limit in limits if limit is not None]
@@ -192,10 +185,12 @@ class Charging(Policy):
 
         Of the context, the size is known; only what was added to it since is looked at.
         """
-        count, size = self._known or (len(plan.items), self._charges.context_bytes() + _SLACK)
-        added = plan.items[count:]
-        size += sum(text_bytes(tool_text(item)) for item in added)
-        self._known = max(count, len(plan.items)), size
+        if self._known is None:
+            self._known = len(plan.items), self._charges.context_bytes() + _SLACK
+        count, size = self._known
+        if len(plan.items) > count:
+            size += sum(text_bytes(tool_text(item)) for item in plan.items[count:])
+            self._known = len(plan.items), size
         return size
 
     async def keep(self, ask: Ask, kind: RoundKind) -> None:
@@ -329,8 +324,7 @@ class Charging(Policy):
         meter = self._meter
         if meter.usage is not None:
             reported = counts_of(meter.usage)
-            has_all = meter.has_output and reported.output_total >= meter.output
-            if meter.is_reported or has_all:
+            if meter.is_reported or (meter.has_output and reported.output_total >= meter.output):
                 return "reported", reported
             counted = meter.counts(NO_TOKENS)
             return "counted", TokenCounts(
@@ -358,7 +352,8 @@ class Charging(Policy):
         if self._charge is not None:
             basis, used = await self._facts()
             self._settle("cancelled", basis, used)
-        await self._leave()
+        if self._extending is not None:
+            await self._leave()
         # They refer to each other: only the garbage collector would find them.
         self._rounds, self._meter = None, Meter()
 

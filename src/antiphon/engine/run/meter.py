@@ -75,31 +75,37 @@ class Meter:
     def note(self, batch: Sequence[Delta]) -> None:
         """Count pieces of any kind, and keep what is reported."""
         for delta in batch:
-            match delta:
-                case TextGrew() | RefusalGrew():
-                    self._add(delta.text)
-                case UsageKnown():  # with every answer, so early in this list
-                    self.usage, self.reported_at = delta.usage, self.pieces
-                    self.has_output = delta.has_output
-                case Stopped():
-                    self.has_stopped = True
-                case ReasoningGrew() | SummaryGrew():
-                    self._thoughts += bool(delta.text)
-                    self._thought_size += text_bytes(delta.text)
-                    self._add(delta.text)
-                case CallOpened():
-                    self._add(delta.name)
-                case CallGrew():
-                    self._add(delta.arguments)
-                case CallMade():
-                    self.pieces += 1
-                    self.size += produced_length((delta,))
-                case _:
-                    size = produced_length((delta,))
-                    self.pieces += bool(size)
-                    self.size += size
+            if isinstance(delta, TextGrew):
+                self._add(delta.text)
+            elif isinstance(delta, UsageKnown):  # with every answer, so early in this list
+                self.usage, self.reported_at = delta.usage, self.pieces
+                self.has_output = delta.has_output
+            elif isinstance(delta, Stopped):
+                self.has_stopped = True
+            else:
+                self._note_other(delta)
         if self.pieces >= self._mark or self.size >= self._mark_size:
             self._pass_mark()
+
+    def _note_other(self, delta: Delta) -> None:
+        match delta:
+            case ReasoningGrew() | SummaryGrew():
+                self._thoughts += bool(delta.text)
+                self._thought_size += text_bytes(delta.text)
+                self._add(delta.text)
+            case RefusalGrew():
+                self._add(delta.text)
+            case CallOpened():
+                self._add(delta.name)
+            case CallGrew():
+                self._add(delta.arguments)
+            case CallMade():
+                self.pieces += 1
+                self.size += produced_length((delta,))
+            case _:
+                size = produced_length((delta,))
+                self.pieces += bool(size)
+                self.size += size
 
     def _add(self, text: str) -> None:
         if text:

@@ -273,7 +273,8 @@ class TurnCharges:
         cost = _cost_of(charge.wanted, used, items)
         if outcome == "released":
             used, cost = NO_TOKENS, 0
-        self._add(basis, used, cost, is_free=outcome == "released")
+        else:
+            self._add(basis, used, cost)
         settlement = Settlement(
             response_id=self.response_id,
             number=charge.number,
@@ -289,9 +290,7 @@ class TurnCharges:
         self._watcher.note_settled(self, charge, settlement)
         self.has_output = self.has_output or charge.first is not None
 
-    def _add(self, basis: Basis, used: TokenCounts, cost: int | None, *, is_free: bool) -> None:
-        if is_free:
-            return
+    def _add(self, basis: Basis, used: TokenCounts, cost: int | None) -> None:
         self.used = add_counts(self.used, used)
         self._cost = None if self._cost is None or cost is None else self._cost + cost
         self._basis = max(self._basis, _BASES.index(basis))
@@ -332,7 +331,7 @@ class TurnCharges:
 
     def note_written(self, entries: Sequence[object]) -> None:
         """Note that these entries are durable."""
-        written = {id(entry) for entry in entries}
+        written = set(map(id, entries))
         self._unwritten = [one for one in self._unwritten if id(one) not in written]
 
     @property
