@@ -221,8 +221,10 @@ class TurnLog:
         ReaderGone if the client has disconnected.
         """
         if self.phase is _OPEN:
-            await self._quiet()
-            self._own_up()
+            if self._writing is not None:
+                await self._quiet()
+            if self._trouble is not None:
+                self._own_up(self._trouble)
         else:
             self._show(await self._begin())
         await catch_up(self.sink)
@@ -238,9 +240,10 @@ class TurnLog:
         But not what the store could not do: an end that it can write makes up for that.
         """
         self.phase = Phase.ENDING
-        await self._quiet()
-        if not isinstance(self._trouble, StoreUnavailable):
-            self._own_up()
+        if self._writing is not None:
+            await self._quiet()
+        if self._trouble is not None and not isinstance(self._trouble, StoreUnavailable):
+            self._own_up(self._trouble)
 
     async def finish(
         self, events: list[Event], response: Response, entries: Sequence[Entry] = ()
@@ -422,11 +425,8 @@ class TurnLog:
         elif self._trouble is not None and self.alarm is not None:
             self.alarm(self._trouble)
 
-    def _own_up(self) -> None:
+    def _own_up(self, trouble: Exception) -> None:
         """Raise what went wrong. What broke is raised once: an end must still be possible."""
-        trouble = self._trouble
-        if trouble is None:
-            return
         if not isinstance(trouble, StoreUnavailable):
             self._trouble = None
         raise trouble

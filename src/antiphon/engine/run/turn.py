@@ -182,7 +182,7 @@ class Turn:
         self._turn_log.sink = sink
         if self._share.is_paced:
             self._turn_log.way = Way.of_this_task()
-        work = self._run(self._foreground())
+        work = self._run(self._ask())
         try:
             if self._inputs.on_disconnect == "cancel":
                 await work
@@ -250,12 +250,6 @@ class Turn:
 
     # Where events come from.
 
-    async def _foreground(self) -> None:
-        await self._ask()
-        if not self._turn_log.has_begun:  # the model produced nothing at all
-            self.push(())
-            await self.drained()
-
     async def _background(self) -> None:
         if self.interruption is not None:
             raise self.interruption
@@ -287,6 +281,9 @@ class Turn:
             self.push([Stopped("length")])  # with all that there is by now
         if self._turn_log.is_cancelled:
             raise TurnCancelled(_CANCELLED)
+        if not self._turn_log.has_begun:  # the model produced nothing at all
+            self.push(())
+            await self.drained()
 
     def _note_shorter(self, note: str) -> None:
         self._builder.feed(Degraded(note))
@@ -371,12 +368,12 @@ class Turn:
         try:
             await self._work(work)
         finally:
-            await self._settle()
+            if not self.charges.is_settled:
+                await self._settle()
 
     async def _settle(self) -> None:
         """Write what no end of the turn has written of its charges."""
-        if not self.charges.is_settled:
-            await asyncio.shield(self.charges.close())
+        await asyncio.shield(self.charges.close())
 
     async def _work(self, work: Coroutine[object, object, None]) -> None:
         trouble: AntiphonError | None = None
@@ -393,26 +390,26 @@ class Turn:
         except Exception:  # noqa: BLE001 - the last frame that can end the stream truthfully
             trouble = await self._fault_to_tell(self._own_up())
         finally:
-            await self._let_go()
+            self._turn_log.alarm = None
+            if not self._turn_log.has_begun:
+                await self._let_go()
         # From here on the turn has ended, even if it is interrupted while that is stored.
         self._is_ending = True
         last = await asyncio.shield(self._conclude(trouble))
         if self.on_end is not None and self.ended is not None:
             await self.on_end(self.ended)
         # Before the end is shown: a client may leave as soon as it has that.
-        await self._settle()
+        if not self.charges.is_settled:
+            await self._settle()
         if self._share.is_paced:
             await self._share.turn(self.owner)
         await show_all(self._turn_log.sink, last)
 
     async def _let_go(self) -> None:
-        """Undo what was prepared if the turn has not begun."""
-        log = self._turn_log
-        log.alarm = None
-        if not log.has_begun:
-            if log.phase is Phase.OPENING:
-                self._services.suspend_early_begin()
-            await asyncio.shield(log.abandon())
+        """Undo what was prepared for a turn that has not begun."""
+        if self._turn_log.phase is Phase.OPENING:
+            self._services.suspend_early_begin()
+        await asyncio.shield(self._turn_log.abandon())
 
     def _hear(self, task: asyncio.Task[object] | None, trouble: Exception) -> None:
         """End a turn that cannot be stored: its model may be silent for long."""
@@ -496,7 +493,7 @@ class Turn:
         problem = problem or self._output_problem()
         if problem is not None:
             return await self._fail(problem, events)
-        await self._count()
+        self._count()
         return await self._end(events + self._assembly.finish(self._services.now()))
 
     def _output_problem(self) -> BackendError | None:
@@ -522,7 +519,7 @@ class Turn:
     async def _fail(self, error: AntiphonError, events: Sequence[Event] = ()) -> list[Event]:
         """Return the last events of a failure, with everything the model has produced."""
         events = [*events, *self._assembly.interrupt()]
-        await self._count()
+        self._count()
         if isinstance(error, TurnCancelled):
             return await self._end(events + self._builder.cancel())
         return await self._end(events + self._assembly.fail(_failure(error), error.type))
@@ -571,7 +568,7 @@ class Turn:
         events = self._turn_log.unshown() + self._assembly.fail(_failure(fault), fault.type)
         self._turn_log.defer_end(events, cast(TerminalEvent, events[-1]).response)
 
-    async def _count(self) -> None:
+    def _count(self) -> None:
         """State what the turn has used: the sum of its charges."""
         charges = self.charges
         if charges.refused is not None:
