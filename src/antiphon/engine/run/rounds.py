@@ -422,15 +422,13 @@ class Rounds:
         if self._passes_text and _TEXT.issuperset(map(type, batch)) and not self._has_mark(batch):
             return self._note_texts(batch)
         speaks = self._has_spoken or not batch or not _SILENT.issuperset(map(type, batch))
-        self._has_spoken = self._passes_text = speaks
-        if self._seeing:
-            for policy in self._seeing:
-                if policy.is_slow(batch):
-                    self._slow, self._is_behind, self._passes_text = batch, True, False
-                    return None
-            batch = self._see(batch)
-            self._note_state()
-        forwarded = self._sort_out(batch)
+        self._has_spoken = speaks
+        for policy in self._seeing:
+            if policy.is_slow(batch):
+                self._slow, self._is_behind, self._passes_text = batch, True, False
+                return None
+        forwarded = self._sort_out(self._see(batch))
+        self._note_state()
         if not speaks:
             self._early += forwarded or ()
             return None
@@ -455,8 +453,10 @@ class Rounds:
         return batch
 
     def _note_state(self) -> None:
-        """Note whether the next text can pass without a look at it."""
+        """Note whether the next text can pass without a look at it. After a stop, none comes."""
         self._passes_text = False
+        if self._stop is not None:
+            return
         notes: list[Callable[[str], object]] = []
         batch_notes: list[Callable[[list[str]], object]] = []
         looks_for: re.Pattern[str] | None = None
@@ -494,8 +494,8 @@ class Rounds:
             return True
         seen = await asyncio.shield(self._checking)
         self._checking = None
-        self._note_state()
         forwarded = self._sort_out(seen)
+        self._note_state()
         if forwarded is None:
             return True
         self.is_answering = True
