@@ -150,7 +150,7 @@ class _Answer:
         self._stop: Stopped | None = None
         self._has_called = False
         self._is_served = False  # by a tool that the caller does not run
-        self._made: Counter[str] = Counter()  # whole calls, by alias
+        self._made: list[str] = []  # the alias of each whole call
 
     @property
     def note_text(self) -> Callable[[str], object] | None:
@@ -212,7 +212,7 @@ class _Answer:
     def _outcome_of_calls(self, rejected: Sequence[Rejected]) -> Iterator[Delta]:
         """Compare calls by their tools: a model may correct its calls in another order."""
         again = Counter(_aliases(self._checker.handed_over) + _aliases(self._checker.rejected))
-        right = self._made - Counter(_aliases(self._checker.handed_over))
+        right = Counter(self._made) - Counter(_aliases(self._checker.handed_over))
         for wrong in rejected:
             if right[wrong.offer.alias] > 0:
                 right[wrong.offer.alias] -= 1
@@ -290,7 +290,7 @@ class _Answer:
         self._transcript.note(delta)
         self._has_called = True
         if isinstance(delta, CallMade):
-            self._made[delta.alias] += 1
+            self._made.append(delta.alias)
         return False
 
     def _was_made(self, call: CallMade) -> bool:
