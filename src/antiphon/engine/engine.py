@@ -587,8 +587,9 @@ class Engine:
 
     def _memory(self, admitted: _Admitted, context: Context, whole: Sequence[Item]) -> Observer:
         """Return what remembers the response of this turn for the turn that continues it."""
-        is_kept = admitted.is_stored and not admitted.size.adds_much
-        if not is_kept or context.past is None or not isinstance(whole, Thread):
+        if context.past is None or not isinstance(whole, Thread):
+            return _forget
+        if not admitted.is_stored or admitted.size.adds_much:
             return _forget
         return partial(self.threads.keep, admitted.owner, context.past, whole)
 

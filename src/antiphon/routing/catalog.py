@@ -92,9 +92,8 @@ class _Provider:
             raise self._failure
         return self._models
 
-    async def find(self, name: str, clock: Callable[[], float], max_age: float) -> Candidate | None:
-        """Return the deployment of a model, if the provider lists it. Raise as `models` does."""
-        await self.models(clock, max_age)
+    def find(self, name: str) -> Candidate | None:
+        """Return the deployment of a model, if its last list has it."""
         return self._candidates.get(name)
 
     def lists(self, model: str) -> bool:
@@ -411,11 +410,11 @@ class Catalog:
         silent: list[_Provider] = []
         for provider in self._providers:
             try:
-                limit = max_age or provider.age_limit()
-                found = await provider.find(model.removeprefix(provider.prefix), self._clock, limit)
+                await provider.models(self._clock, max_age or provider.age_limit())
             except BackendError:
                 silent.append(provider)
                 continue
+            found = provider.find(model.removeprefix(provider.prefix))
             if found is not None:
                 return found
         if not silent:

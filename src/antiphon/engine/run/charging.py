@@ -86,7 +86,7 @@ class Charging(Policy):
         self._charge: HeldCharge | None = None
         self._meter = Meter()
         self._input: int | None = None  # tokens of the plan, if they were counted
-        self._estimate = InputEstimate()
+        self._estimate: InputEstimate | None = None  # made for the first call without a report
         self._known: tuple[int, int] | None = None  # items and bytes of the last plan
         self._cap = 0  # tokens that the answer may have
         self._lowered: _Lowered | None = None
@@ -337,6 +337,7 @@ class Charging(Policy):
         assert self._plan is not None, "a charge is held for a plan"
         given = self._input
         if given is None:
+            self._estimate = self._estimate or InputEstimate()
             given = await aside_if(self._plan.is_large, self._estimate.of, self._plan)
         return "counted", meter.counts(TokenCounts(fresh=given))
 

@@ -73,12 +73,12 @@ class Failover(Policy):
         self._now: Candidate | None = None
         self._reason: Reason = "only"
         self._failed: list[Attempt] = []
-        self._reset()
+        self._tried: set[str] = set()
 
     def _reset(self) -> None:
         self._attempt = 1
         self._budget = self._rules.retry.budget_seconds
-        self._tried = {self._now.name} if self._now is not None else set()
+        self._tried = {self.now.name}
         self._has_waited = False
 
     @property
@@ -89,9 +89,10 @@ class Failover(Policy):
 
     def start(self, plan: Plan) -> Candidate:
         """Choose the first deployment. Raise Overloaded if no provider has room."""
-        self._go_to(choose_first(self._route, self._session, _kinds_of(plan)))
-        self._tried = {self.now.name}
-        return self.now
+        choice = choose_first(self._route, self._session, _kinds_of(plan))
+        self._go_to(choice)
+        self._tried = {choice.candidate.name}
+        return choice.candidate
 
     def leave(self) -> None:
         """Note that no deployment is asked any more."""
