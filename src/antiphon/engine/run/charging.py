@@ -105,29 +105,33 @@ class Charging(Policy):
         given = await self._count(plan, candidate.backend) if is_limited else self._most_input(plan)
         held = self._held(plan, candidate, given)
         found = await self._charges.reserve(_wanted(candidate, held), is_limited=is_limited)
-        if isinstance(found, Refused) and not plan.stream and held.output > FIRST_GRANT:
-            # There is no room for the whole answer. A stream can be stopped when it is used up.
-            plan = msgspec.structs.replace(plan, stream=True)
-            held = TokenCounts(fresh=held.fresh, output=FIRST_GRANT)
-            found = await self._charges.reserve(_wanted(candidate, held), is_limited=is_limited)
         if isinstance(found, Refused):
-            plan, held, found = await self._reserve_rest(plan, candidate, held, found)
-        if isinstance(found, Refused):
-            self._refuse(found, rounds)
-            return None
+            plan, held, found = await self._reserve_less(plan, candidate, held, found)
+            if isinstance(found, Refused):
+                self._refuse(found, rounds)
+                return None
         self._plan, self._rounds, self._charge = plan, rounds, found
         found.plan, found.output_type = plan, "text" if plan.format is None else "json"
         self._meter = Meter(self._reach)
         self._mark_next(held.output)
         return plan
 
-    async def _reserve_rest(
+    async def _reserve_less(
         self, plan: Plan, candidate: Candidate, held: TokenCounts, refused: Refused
     ) -> tuple[Plan, TokenCounts, HeldCharge | Refused]:
-        """Hold what the budget has left, and let the model produce no more than that.
+        """Hold the first grant of an answer that was to come as a whole, else what is left.
 
-        Return the plan, what is held, and the charge; or why it is not held.
+        Then the model may produce no more than that. Return the plan, what is held, and the
+        charge; or why it is not held.
         """
+        if not plan.stream and held.output > FIRST_GRANT:
+            # There is no room for the whole answer. A stream can be stopped when it is used up.
+            plan = msgspec.structs.replace(plan, stream=True)
+            held = TokenCounts(fresh=held.fresh, output=FIRST_GRANT)
+            found = await self._charges.reserve(_wanted(candidate, held), is_limited=True)
+            if isinstance(found, HeldCharge):
+                return plan, held, found
+            refused = found
         for _ in range(_TRIES):
             less = fitting(refused, _wanted(candidate, held), held)
             if less is None or less.output < min(LEAST_GRANT, self._cap):
