@@ -66,7 +66,7 @@ class Channel:
     def close(self) -> None:
         """Say that nothing more comes from here: the rest is in the store."""
         self.is_open = False
-        self._wake()
+        self._changed.set()
 
     @contextmanager
     def listening(self) -> Iterator[None]:
