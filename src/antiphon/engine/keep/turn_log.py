@@ -227,7 +227,8 @@ class TurnLog:
                 self._own_up(self._trouble)
         else:
             self._show(await self._begin())
-        await catch_up(self.sink)
+        if self.sink is not NO_READER:
+            await catch_up(self.sink)
         if self.way is not None:
             self.end_way()
         self._is_read = True
