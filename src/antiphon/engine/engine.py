@@ -503,12 +503,12 @@ class Engine:
         """Return what seals the items of hosted tools; None if the request has none to keep."""
         if self.sealer is None or not admitted.carries_items:
             return None
-        kinds = admitted.setup.tools.registry.kinds
-        has_tools = not types_of(admitted.request.tools).isdisjoint(kinds)
-        comes_back = admitted.returns_items and (
+        if admitted.returns_items and (
             admitted.is_stored or conversation_of(admitted.request) is not None
-        )
-        return self.sealer if has_tools and not comes_back else None
+        ):
+            return None  # the next turn has them from the store
+        kinds = admitted.setup.tools.registry.kinds
+        return None if types_of(admitted.request.tools).isdisjoint(kinds) else self.sealer
 
     def _carry(self, admitted: _Admitted, keeper: Sealer | None) -> Carry | None:
         if not admitted.carries_state and keeper is None:
