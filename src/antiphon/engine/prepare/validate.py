@@ -41,7 +41,8 @@ def refuse_impossible(request: CreateResponse) -> None:
             code="unsupported_parameter",
             param="messages",
         )
+    if request.input is not None:
+        return
     has_context = request.previous_response_id or request.conversation
-    has_context = has_context or request.instructions or request.prompt
-    if request.input is None and not has_context:
+    if not (has_context or request.instructions or request.prompt):
         raise InvalidRequest("input is missing", code="missing_required_parameter", param="input")

@@ -99,7 +99,9 @@ class Charging(Policy):
         """Hold a charge. Without room, refuse the turn, or end it with what it has so far."""
         if self._extending is not None:
             await self._leave()
-        plan, candidate = self._as_asked(plan), self._failover.now
+        if self._lowered is not None:
+            plan = self._as_asked(plan, self._lowered)
+        candidate = self._failover.now
         is_limited = await self._charges.limits_apply()
         self._input = None
         given = await self._count(plan, candidate.backend) if is_limited else self._most_input(plan)
@@ -147,10 +149,10 @@ class Charging(Policy):
             refused = found
         return plan, held, refused
 
-    def _as_asked(self, plan: Plan) -> Plan:
+    def _as_asked(self, plan: Plan, lowered: _Lowered) -> Plan:
         """Return the plan without the limit of output that a budget has set for a failed call."""
-        lowered, self._lowered = self._lowered, None
-        if lowered is None or plan.max_output_tokens != lowered.limit:
+        self._lowered = None
+        if plan.max_output_tokens != lowered.limit:
             return plan
         return msgspec.structs.replace(plan, max_output_tokens=lowered.asked)
 

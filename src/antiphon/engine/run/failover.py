@@ -272,9 +272,9 @@ class Failover(Policy):
 
     def _empty_answer(self, end: RoundEnd) -> BackendError | None:
         """Return the fault of a model that stopped without a word, once in a request."""
-        is_empty = end.stop is not None and end.stop.reason == "stop" and not end.has_spoken
-        if end.plan.prefix is not None:
-            return None  # the text may have been whole
+        if end.has_spoken or end.plan.prefix is not None:
+            return None  # with a prefix, the text may have been whole
+        is_empty = end.stop is not None and end.stop.reason == "stop"
         if not is_empty or any(one.outcome == "empty" for one in self._failed):
             return None
         return BackendError("the model gave an empty answer", code="upstream_invalid_response")

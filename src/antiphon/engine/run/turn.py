@@ -331,7 +331,9 @@ class Turn:
     def begin_round(self, plan: Plan, *, continues: bool) -> None:
         """Begin a round; begin to store the beginning of the turn while the model is asked."""
         self.check_reader()
-        self._turn_log.post(self._assembly.begin_round(plan, continues=continues))
+        events = self._assembly.begin_round(plan, continues=continues)
+        if events:
+            self._turn_log.post(events)
         if self._turn_log.may_begin_early:
             self._turn_log.begin_early(self._builder.start())
         else:
