@@ -273,7 +273,8 @@ class TurnLog:
                 entries=entries,
             )
         finally:
-            self._live.close(self._owner, response.id)
+            if self._channel is not None:
+                self._live.close(self._owner, response.id)
         self._unshown = []
         self.phase = Phase.ENDED
         return last
