@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
@@ -20,11 +21,12 @@ from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.limits import MAX_WAITING, MAX_WAITING_BYTES
 from antiphon.store.promise import Promise
 
-__all__ = ["Backlog", "Job", "Run", "Together", "Watch", "deliver"]
+__all__ = ["Backlog", "Job", "Run", "Together", "Watch", "deliver", "watch_of"]
 
 # Callers that are answered in one pass of the event loop: each of them has work to do then.
 _ANSWERED_AT_ONCE: Final = 4
 
+watch_of: Final = attrgetter("watch")
 _T = TypeVar("_T")
 Run = Callable[[sqlite3.Connection], _T | Exception]
 Together = Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]
@@ -54,11 +56,6 @@ class Job(Promise[Any]):
     def is_removed(self) -> bool:
         """Whether this removed something."""
         return self.is_removal and self.outcome is True
-
-    def resolve(self) -> None:
-        """Answer the caller, unless it was answered already. Runs in the event loop."""
-        if not self._is_done:
-            self.answer(self.outcome)
 
 
 class Backlog:
@@ -209,13 +206,16 @@ class Watch:
         """Answer the callers; after some of them, let the loop do other things before the next."""
         waiting = self._waiting
         some = jobs if len(jobs) <= _ANSWERED_AT_ONCE else jobs[:_ANSWERED_AT_ONCE]
-        for count, job in enumerate(some, 1):
-            waiting.pop(job, None)
+        for job in some:
+            if job not in waiting:
+                continue  # it was late, and its caller was answered
+            del waiting[job]
             try:
-                job.resolve()
+                job.answer(job.outcome)
             except BaseException:
                 # The loop reports the callback that failed; the other callers get their answers.
-                self.loop.call_soon(self.resolve, jobs[count:], on_answered)
+                rest = jobs[jobs.index(job) + 1 :]
+                self.loop.call_soon(self.resolve, rest, on_answered)
                 raise
         if some is not jobs:
             self.loop.call_soon(self.resolve, jobs[_ANSWERED_AT_ONCE:], on_answered)
@@ -243,17 +243,12 @@ class Watch:
 def deliver(jobs: list[Job], on_answered: Callable[[], None] | None = None) -> None:
     """Wake each event loop once, for all of its callers.
 
-    `on_answered` is called in each of these loops when its callers were answered.
+    `on_answered` is called in each of these loops when its callers were answered. The list of jobs
+    belongs to the loops from now on: do not change it.
     """
-    watches: dict[Watch | None, list[Job]] = {}
-    watch: Watch | None = None
-    callers = watches[None] = []
-    for job in jobs:
-        if job.watch is not watch:  # most have the same
-            watch = job.watch
-            callers = watches.setdefault(watch, [])
-        callers.append(job)
-    for watch, callers in watches.items():
+    watches = dict.fromkeys(map(watch_of, jobs))
+    for watch in watches:
         if watch is not None:
+            callers = jobs if len(watches) == 1 else [job for job in jobs if job.watch is watch]
             with suppress(RuntimeError):  # the loop was closed, and its waiters with it
                 watch.loop.call_soon_threadsafe(watch.resolve, callers, on_answered)

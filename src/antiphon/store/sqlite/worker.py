@@ -30,13 +30,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
 from antiphon.store.promise import Promise
 from antiphon.store.pulse import Pulse
-from antiphon.store.sqlite.backlog import Backlog, Job, Run, Together, Watch, deliver
+from antiphon.store.sqlite.backlog import Backlog, Job, Run, Together, Watch, deliver, watch_of
 from antiphon.store.sqlite.connection import is_locked, unavailable
 from antiphon.store.sqlite.erasure import Progress
 from antiphon.store.sqlite.pace import Pace
@@ -73,7 +72,6 @@ _LOCK_PAUSE: Final = 0.01
 # How long erasing waits for its turn to write before it is tried again later.
 _ERASE_WAIT: Final = 0.1
 
-_watch_of: Final = attrgetter("watch")
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _Values = Sequence[int | str] | Mapping[str, Any]
@@ -554,7 +552,7 @@ def _do_together(connection: sqlite3.Connection, together: Together, jobs: list[
 
 def _gathering(jobs: list[Job], before: float) -> float:
     """Return how long the next callers wait for others; as before if these jobs have none."""
-    callers = len(jobs) - [*map(_watch_of, jobs)].count(None)
+    callers = len(jobs) - [*map(watch_of, jobs)].count(None)
     if not callers:
         return before
     return min(_GATHER_EACH * callers, _GATHER) if callers > 1 else 0.0
