@@ -68,7 +68,8 @@ class Backlog:
         self._is_closed = False
         self._jobs: list[Job] = []
         self._bytes = 0
-        self.is_busy = False
+        # Whether the thread does jobs that it has taken.
+        self._is_working = False
         # Whether the thread will take jobs soon without being woken.
         self.is_coming = False
         self.has_urgent = False
@@ -86,11 +87,16 @@ class Backlog:
                 raise StoreUnavailable("too much is waiting to be stored; try again")
             jobs.append(job)
             self._bytes = size
-            self.is_busy = True
         return not waiting
 
     def __len__(self) -> int:
         return len(self._jobs)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether jobs wait or are being done."""
+        with self._lock:
+            return self._is_working or bool(self._jobs)
 
     def ring(self) -> None:
         """Wake the thread, if there is something to do for it."""
@@ -105,16 +111,13 @@ class Backlog:
         Return no jobs when the time is over. After a `nap` in which the bell may ring, take
         the jobs that came without it. After a nap without jobs there is no further nap.
         """
-        with self._lock:
-            self.is_busy = bool(self._jobs)
+        self._is_working = False
         if self.is_coming:
-            if self._hears_bell(nap if seconds is None else min(nap, seconds)):
-                return self._take_all()
-            with self._lock:
-                self.is_coming = bool(self._jobs)
-            if self.is_coming:
-                return self._take_all(is_rung=False)
-        return self._take_all() if self._hears_bell(seconds) else []
+            is_rung = self._hears_bell(nap if seconds is None else min(nap, seconds))
+            jobs = self._take_all(is_rung=is_rung)
+            if is_rung or jobs != []:
+                return jobs
+        return self._take_all(is_rung=True) if self._hears_bell(seconds) else []
 
     def take_more(self) -> list[Job]:
         """Return the jobs that came since others were taken. For the thread that took them."""
@@ -151,11 +154,11 @@ class Backlog:
             return False
         return True
 
-    def _take_all(self, *, is_rung: bool = True) -> list[Job] | None:
+    def _take_all(self, *, is_rung: bool) -> list[Job] | None:
         with self._lock:
             jobs, self._jobs = self._jobs, []
             self._bytes = 0
-            self.is_coming = bool(jobs)
+            self.is_coming = self._is_working = bool(jobs)
             if is_rung:
                 self._is_rung = self._is_closed
             return None if self._is_closed and not jobs else jobs
