@@ -42,6 +42,11 @@ class Trouble:
         if is_new:
             _log.error("%s: %s", self._name, reason)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether something was reported and is not over."""
+        return self._reason is not None
+
     def end(self) -> None:
         """Log that the store works again, if it had not worked."""
         if self._reason is None:

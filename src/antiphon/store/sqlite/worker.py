@@ -28,8 +28,9 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
 from antiphon.protocol.errors import StoreUnavailable
@@ -72,6 +73,8 @@ _LOCK_PAUSE: Final = 0.01
 # How long erasing waits for its turn to write before it is tried again later.
 _ERASE_WAIT: Final = 0.1
 
+_is_removal: Final = attrgetter("is_removal")
+_run_of: Final = attrgetter("run")
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _Values = Sequence[int | str] | Mapping[str, Any]
@@ -352,16 +355,23 @@ class Writer(_Worker):
         else:
             self._queue.leave()
             self.pulse.note(time.monotonic() - began, len(jobs))
-            if any(not isinstance(job.outcome, Exception) for job in jobs):
-                # If every job was refused, nothing was written: that proves nothing.
-                self.is_ailing = False
-                self._trouble.end()
+            if self.is_ailing or self._trouble.is_known:
+                self._note_success(jobs)
             if self.on_commit is not None:
                 self.on_commit(jobs)
             self._pace.end()
             deliver(self._keep_removals(jobs), self._pace.note_answered)
             if left:
                 self._backlog.put_back(left)
+
+    def _note_success(self, jobs: list[Job]) -> None:
+        """Note that writing works again, unless all of these jobs were refused.
+
+        Then nothing was written, and that proves nothing.
+        """
+        if any(not isinstance(job.outcome, Exception) for job in jobs):
+            self.is_ailing = False
+            self._trouble.end()
 
     def _run(self, connection: sqlite3.Connection, jobs: list[Job]) -> list[Job]:
         """Do the jobs, some at a time.
@@ -375,14 +385,12 @@ class Writer(_Worker):
             return self._run_urgent(connection, jobs, urgent, {*jobs})
         has_urgent = backlog.has_urgent or time.monotonic() < self._few_until
         steps = _steps(jobs, _FEW_TOGETHER if has_urgent else _MOST_TOGETHER)
-        done = 0
         for number, (together, some) in enumerate(steps, 1):
             if together is None:
                 some[0].outcome = some[0].run(connection)
             else:
                 _do_together(connection, together, some)
-            done += len(some)
-            if backlog.has_urgent and done >= least:
+            if backlog.has_urgent and sum(len(some) for _, some in steps[:number]) >= least:
                 undone = {job for _, rest in steps[number:] for job in rest}
                 if urgent := self._urgent(jobs, undone):
                     return self._run_urgent(connection, jobs, urgent, undone)
@@ -414,7 +422,9 @@ class Writer(_Worker):
 
     def _keep_removals(self, jobs: list[Job]) -> list[Job]:
         """Keep the jobs that removed something until it is erased; return the others."""
-        removed = [job for job in jobs if job.is_removal and job.is_removed]
+        if not any(map(_is_removal, jobs)):
+            return jobs
+        removed = [job for job in jobs if job.is_removed]
         if not removed:
             return jobs
         self._removed += removed
@@ -527,25 +537,27 @@ def _steps(jobs: list[Job], most: int) -> list[tuple[Together | None, list[Job]]
     for job in jobs:
         run = job.run
         if type(run) is not kind:
-            kind = type(run)
+            kind, alike = type(run), None
             together: Together | None = getattr(run, "together", None)
-            parts = early if getattr(run, "is_early", False) else late
-            alike = None if together is None else parts.setdefault(together, [])
+            if together is not None:
+                parts = early if getattr(run, "is_early", False) else late
+                alike = parts.setdefault(together, [])
         if alike is None:
             single.append((None, [job]))
         else:
             alike.append(job)
-    return [*_in_parts(early, most), *single, *_in_parts(late, most)]
-
-
-def _in_parts(alike: dict[Together, list[Job]], most: int) -> Iterator[tuple[Together, list[Job]]]:
-    for together, some in alike.items():
-        for start in range(0, len(some), most):
-            yield together, some[start : start + most]
+    steps = [*early.items(), *single, *late.items()]
+    if len(jobs) <= most:
+        return steps
+    return [
+        (together, some[start : start + most])
+        for together, some in steps
+        for start in range(0, len(some), most)
+    ]
 
 
 def _do_together(connection: sqlite3.Connection, together: Together, jobs: list[Job]) -> None:
-    results = together(connection, [job.run for job in jobs])
+    results = together(connection, list(map(_run_of, jobs)))
     for job, result in zip(jobs, results, strict=True):
         job.outcome = result
 
