@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from itertools import chain, starmap
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -53,6 +54,7 @@ _PURGE_AT_ONCE: Final = 100
 _PURGE_SECONDS: Final = 5.0
 # Responses for which we remember how far their log was read.
 _MAX_LOOKS: Final = 1000
+_name_of: Final[Callable[[Append], Name]] = attrgetter("owner", "response_id")
 _encode: Final = msgspec.json.Encoder().encode
 _decode_heads: Final = msgspec.json.Decoder(list[tuple[int, int, int]]).decode
 _INTO: Final = "log (response, first, last, owner, body)"
@@ -181,15 +183,17 @@ class Append(msgspec.Struct, frozen=True):
 
         They are of one store, so they have one writer.
         """
-        names = [(append.owner, append.response_id) for append in appends]
         turns = turns_of(connection)
-        found = turns.find(connection, appends[0].writer, names)
+        found = turns.find(connection, appends[0].writer, list(map(_name_of, appends)))
+        answers: list[bool | TurnLost] = []
         values: list[int | str | bytearray] = []
         written: list[tuple[OpenTurn, Batch]] = []
         changed: list[tuple[str, int]] = []
         for turn, append in zip(found, appends, strict=True):
             if turn is None:
+                answers.append(explain_loss(connection, append.owner, append.response_id))
                 continue
+            answers.append(turn.is_cancelled)
             if append.status:
                 changed.append((append.status, turn.key))
             first, last, body = batch = append.batch
@@ -203,10 +207,7 @@ class Append(msgspec.Struct, frozen=True):
             _insert_all(connection, turns, written, values)
         if changed:
             connection.executemany("UPDATE responses SET status = ? WHERE key = ?", changed)
-        return [
-            explain_loss(connection, *name) if turn is None else turn.is_cancelled
-            for turn, name in zip(found, names, strict=True)
-        ]
+        return answers
 
 
 def _insert_all(
@@ -218,7 +219,7 @@ def _insert_all(
     """Insert these batches, whose rows have these values, and note where they are."""
     start = 0
     while left := len(written) - start:
-        count = next((most for most in _AT_ONCE if most <= left), left)
+        count = left if left < _AT_ONCE[-1] else next(most for most in _AT_ONCE if most <= left)
         some = written[start : start + count]
         place = start * _COLUMNS
         end = connection.execute(_insert(count), values[place : place + count * _COLUMNS]).lastrowid
