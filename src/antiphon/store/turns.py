@@ -129,7 +129,7 @@ async def encode_ending(
         encode_turn(response),
         encode_items(response.output),
         batch,
-        await encode_aside(said),
+        await encode_aside(said) if said else (),
         entries,
         bool(said or response.conversation),
     )

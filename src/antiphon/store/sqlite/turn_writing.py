@@ -20,7 +20,6 @@ from antiphon.protocol.errors import TurnLost
 from antiphon.store.base import Entry, Notice, Settlement
 from antiphon.store.base.entries import group_entries
 from antiphon.store.base.rounds import KeptRound
-from antiphon.store.encoding import size_of
 from antiphon.store.sqlite.connection import LONG, turns_of
 from antiphon.store.sqlite.conversations import release
 from antiphon.store.sqlite.history import INPUT, OUTPUT, insert_item_rows, insert_items
@@ -66,7 +65,7 @@ class Begin:
     `is_taken_along`, the writing thread everything else.
     """
 
-    __slots__ = ("_waiting", "is_decided", "is_taken_along", "shared", "turn")
+    __slots__ = ("_waiting", "is_decided", "is_taken_along", "shared", "size", "turn")
 
     def __init__(
         self, turn: Beginning, waiting: dict[Name, Begin], shared: SharedInput | None = None
@@ -74,16 +73,13 @@ class Begin:
         self.turn = turn
         self.shared = shared
         """The items of the input before those of `turn`, if others have them too."""
+        self.size = turn.size + (0 if shared is None else shared.size)
+        """The bytes to write."""
         self._waiting = waiting
         self.is_taken_along = False
         """Whether the end of the turn is queued, and has this with it."""
         self.is_decided = False
         """Whether this was written by itself, or could not be. That stays so if it is repeated."""
-
-    @property
-    def size(self) -> int:
-        """The bytes to write."""
-        return self.turn.size + (0 if self.shared is None else self.shared.size)
 
     def expect_end(self) -> None:
         """Let the end of the turn find this, unless it was written meanwhile."""
@@ -108,11 +104,13 @@ class Begin:
 class Finish:
     """The end of a turn, perhaps with its beginning. Returns whether rows of its log are left."""
 
-    __slots__ = ("begin", "turn")
+    __slots__ = ("begin", "size", "turn")
 
     def __init__(self, turn: Ending, begin: Begin | None = None) -> None:
         self.turn = turn
         self.begin = begin
+        self.size = turn.size
+        """The bytes to write, without the beginning and the entries."""
 
     def __call__(self, connection: sqlite3.Connection) -> bool | TurnLost:
         """Do it alone."""
@@ -132,20 +130,20 @@ class Finish:
         They are of one store, so they have one writer.
         """
         answers: list[bool | TurnLost] = [False] * len(jobs)
-        plain: list[int] = []
+        plain: list[_Whole] = []
         for place, job in enumerate(jobs):
-            begin = job.whole
-            if begin is not None and _is_plain(begin, job.turn):
-                plain.append(place)
+            begin, turn = job.whole, job.turn
+            if begin is not None and _is_plain(begin, job):
+                plain.append((place, begin, turn))
             else:
-                answers[place] = _finish_one(connection, begin, job.turn)
+                answers[place] = _finish_one(connection, begin, turn)
         start = 0
         while left := len(plain) - start:
             count = 1 << (min(left, _MOST_AT_ONCE).bit_length() - 1)
             some = plain[start : start + count]
-            found = _insert_whole(connection, [jobs[place] for place in some])
-            for place, answer in zip(some, found, strict=True):
-                answers[place] = answer
+            if not _insert_whole(connection, some):
+                for place, begin, turn in some:
+                    answers[place] = _finish_one(connection, begin, turn)
             start += count
         ended = [
             job.turn.entries
@@ -157,14 +155,19 @@ class Finish:
         return answers
 
 
-def _is_plain(begin: Begin, turn: Ending) -> bool:
+_Whole = tuple[int, Begin, Ending]
+"""A turn to insert whole, and its place among those that end together."""
+
+
+def _is_plain(begin: Begin, finish: Finish) -> bool:
     """Return whether a turn consists of its response and items, none of them very long."""
+    turn = finish.turn
     return (
         not turn.has_conversation
         and turn.batch is None
         and begin.shared is None
         and begin.turn.request is None
-        and size_of(begin.turn.items) + turn.size < LONG
+        and begin.size + finish.size < LONG
     )
 
 
@@ -176,31 +179,30 @@ def _finish_one(
     return finish_turn(connection, turn)
 
 
-def _insert_whole(
-    connection: sqlite3.Connection, jobs: Sequence[Finish]
-) -> Sequence[bool | TurnLost]:
-    """Insert turns that have ended, with their items; there is a statement for this many."""
-    turns = [(job.begin, job.turn) for job in jobs if job.begin is not None]
+def _insert_whole(connection: sqlite3.Connection, turns: Sequence[_Whole]) -> bool:
+    """Insert turns that have ended, with their items; there is a statement for this many.
+
+    Return False if one of them exists: none was inserted then.
+    """
     values: list[object] = []
-    for begin, turn in turns:
-        beginning = begin.turn
-        values += (turn.owner, turn.id, beginning.parent, turn.status, None)
-        values += (beginning.created_at, turn.body)
+    for _, begin, turn in turns:
+        parent, created_at = begin.turn.parent, begin.turn.created_at
+        values += (turn.owner, turn.id, parent, turn.status, None, created_at, turn.body)
     try:
         last = connection.execute(_INSERTS[len(turns)], values).lastrowid
-    except sqlite3.IntegrityError:  # one of them exists, and none was inserted
-        return [_finish_one(connection, *pair) for pair in turns]
+    except sqlite3.IntegrityError:
+        return False
     assert last is not None
     insert_item_rows(
         connection,
         [
             (key, kind, position, turn.owner, item.id, item.body)
-            for key, (begin, turn) in enumerate(turns, last - len(turns) + 1)
+            for key, (_, begin, turn) in enumerate(turns, last - len(turns) + 1)
             for kind, items in ((INPUT, begin.turn.items), (OUTPUT, turn.output))
             for position, item in enumerate(items)
         ],
     )
-    return [False] * len(turns)
+    return True
 
 
 def begin_turn(

@@ -146,7 +146,8 @@ class SqliteTurns(SqliteLogs):
         self.ledger.retry_lost()
         write = self._writer.gather if batch is None else self._writer.call_or_share
         begin = None if batch else self._beginnings.pop((owner, response.id), None)
-        writing = write(Finish(turn, begin), turn.size)
+        run = Finish(turn, begin)
+        writing = write(run, run.size)
         if begin is not None:
             begin.is_taken_along = True  # not before: the end may have been refused
         has_rows: bool
