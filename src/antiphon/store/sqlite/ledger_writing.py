@@ -192,6 +192,7 @@ def settle_charges(
     mark = intern_name(connection, writer)
     at = to_millis(floor_time(now))
     sums: dict[tuple[int, ...], tuple[int, ...]] = {}
+    times: list[int] = []
     linked: list[tuple[Links, Sequence[Any], Settlement]] = []
     count = 0
     for one in map(normalize, settled):
@@ -204,8 +205,9 @@ def settle_charges(
             linked.append((decode_links(row[_FACTS + 1]), row[_FACTS:], one))
         if one.outcome != "released":
             _sum_up(sums, row, values)
+            times.append(row[0])
     if sums:
-        reopen(connection, min(place[1] for place in sums if place[0] == WIDTHS[0]))
+        reopen(connection, min(times) // 1000)
         connection.executemany(_ADD, map(add, sums.keys(), sums.values()))
     if linked:
         _settle_books(connection, now, linked)
