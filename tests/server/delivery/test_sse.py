@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from typing import Any
+
+import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
 from antiphon.protocol.deltas import Stopped, TextGrew
@@ -30,3 +34,49 @@ async def test_a_heartbeat_that_comes_too_late_is_not_written_behind_the_end() -
 
     assert [answer[:15] for answer in answers] == [b"HTTP/1.1 200 OK"] * 2
     assert all(b"[DONE]" in answer for answer in answers)
+
+
+async def test_the_head_and_the_end_of_a_stream_take_no_writes_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each write wakes the client up."""
+    backend = ScriptedBackend([[TextGrew("hi"), Stopped("stop")]])
+    writes: list[bytes] = []
+
+    class Socket(socket.socket):
+        def send(self, data: Any, flags: int = 0) -> int:  # Any: each kind of buffer
+            if self.getsockname()[1] == port:
+                writes.append(bytes(data))
+            return super().send(data, flags)
+
+    async with asyncio.timeout(PATIENCE), serve_gateway(backend) as gateway:
+        port = gateway.address[1]
+        monkeypatch.setattr(socket, "socket", Socket)  # `accept` makes such ones
+        reader, writer = await asyncio.open_connection(*gateway.address)
+        body = b'{"input":"Say hi","stream":true}'
+        head = (
+            "POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        )
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        await reader.readuntil(END)
+        writer.close()
+
+    assert b"HTTP/1.1 200 OK" in writes[0]
+    assert b"event: response.created" in writes[0]
+    assert writes[-1].endswith(b"data: [DONE]\n\n" + END)
+
+
+async def test_the_head_of_a_stream_does_not_wait_for_an_event() -> None:
+    go_on = asyncio.Event()
+    backend = ScriptedBackend([[TextGrew("hi"), go_on, Stopped("stop")]])
+    async with asyncio.timeout(PATIENCE), serve_gateway(backend) as gateway:
+        response_id = (await ask(gateway, background=True)).json["id"]
+        path = f"/v1/responses/{response_id}?stream=true&starting_after=1000"
+        reader, writer = await asyncio.open_connection(*gateway.address)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        go_on.set()
+        await reader.readuntil(END)
+        writer.close()
+
+    assert head.startswith(b"HTTP/1.1 200 OK")

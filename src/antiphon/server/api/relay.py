@@ -123,6 +123,7 @@ async def _stream(
         if not answer.prepared:
             call.entry.note_first_event()
             await answer.prepare(call.request)
+            call.request.writer.send_headers()  # what follows may wait for its turn
         if (charge.is_cut or not await charge.may_go_on()) and (end := _last_event_end(piece)):
             await answer.write(piece[:end] + _CUT)
             await answer.write_eof()

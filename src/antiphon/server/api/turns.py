@@ -13,7 +13,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Final
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from antiphon.accounts.runs import read_run
 from antiphon.engine.keep.recovery import keep_request
@@ -182,8 +182,17 @@ def _whole(call: Call, asked: Asked, response: Response, degraded: tuple[str, ..
 
 
 def event_stream(call: Call, degraded: tuple[str, ...]) -> web.StreamResponse:
-    """Return the head of an answer of server-sent events."""
-    answer = web.StreamResponse(headers=_STREAM)
+    """Return the head of an answer of server-sent events.
+
+    It leaves with the first of them, in one write, unless the writer is asked to send it before.
+    Over HTTP/1.0, which knows no chunks, it leaves at once.
+    """
+    answer: web.StreamResponse
+    if call.request.version < HttpVersion11:
+        answer = web.StreamResponse(headers=_STREAM)
+    else:
+        answer = web.Response(headers=_STREAM)
+        answer.enable_chunked_encoding()
     call.sign(answer)
     note_degraded(answer, degraded)
     return answer

@@ -99,14 +99,15 @@ class SseSink:
         await self._catch_up()
 
     async def end(self) -> None:
-        """Send what ends the stream, and end the body."""
-        if last := self._encoder.end():
-            await self._send(last)
-        self._transport = None  # a beat that comes too late is the library's to refuse
-        await self.response.write_eof()
+        """Send what ends the stream and the body, in one write."""
+        response, self._is_writing = self.response, True  # no beat follows, also if this waits
+        await self._request.writer.write_eof(self._encoder.end())
+        await response.write_eof()  # which has nothing left to send
 
     async def _open(self, response: web.StreamResponse) -> None:
         await response.prepare(self._request)
+        if not any(self._waiting):
+            self._request.writer.send_headers()  # the first event may take long
         self._is_chunked = response.headers.get("Transfer-Encoding") == "chunked"
         self._buffer_at_most(self._limits.write_buffer_bytes)
         self._watch()
@@ -139,10 +140,14 @@ class SseSink:
         seconds = self._limits.heartbeat_seconds
         silence = self._loop.time() - self._silent_since
         if silence >= seconds and not self._is_writing:
-            task = self._loop.create_task(self._send(self._encoder.heartbeat))
+            task = self._loop.create_task(self._beat())
             self._beats.add(task)
             task.add_done_callback(self._forget_beat)
         self._timer = self._loop.call_later(seconds / 4, self._watch)
+
+    async def _beat(self) -> None:
+        if not self._is_writing:  # else the stream has ended since
+            await self._send(self._encoder.heartbeat)
 
     def _forget_beat(self, task: asyncio.Task[None]) -> None:
         self._beats.discard(task)
