@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from functools import partial
 from itertools import chain
 from typing import Final
 from urllib.parse import unquote
@@ -85,12 +84,12 @@ _NOBODY: Final = Principal("")
 class Call:
     """One HTTP request on its way through: what a handler needs to know about it."""
 
-    def __init__(self, app: App, request: web.BaseRequest, path_id: str) -> None:
+    def __init__(self, app: App, request: web.BaseRequest) -> None:
         self.app = app
         self.request = request
         self.principal = _NOBODY
         """Who asks; nobody on a route that is open to all."""
-        self.path_id = path_id
+        self.path_id = ""
         """What stands for `{id}` in the route's path."""
         self.item_id = ""
         """What stands for `{item}`, decoded: a caller may have made that id."""
@@ -314,7 +313,7 @@ class App:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request; raise only when the client has disconnected."""
-        call = Call(self, request, "")
+        call = Call(self, request)
         entry = call.entry
         try:
             response = await self._dispatch(call)
@@ -342,9 +341,7 @@ class App:
             check_expectation(request)
             preflight = self.origins.preflight(request)
             if preflight is None:
-                call.entry.route, route, call.path_id, call.item_id = self._find(call)
-                call.write_error = route.write_error
-                response = await self._answer(call, route)
+                response = await self._answer(call, self._find(call))
             else:
                 response = preflight
         except web.HTTPRequestEntityTooLarge:
@@ -474,16 +471,16 @@ class App:
             if way is not None:
                 way.end()
 
-    def _find(self, call: Call) -> tuple[str, Route, str, str]:
-        """Return the route's pattern, the route, and what stands for its `{id}` and `{item}`.
+    def _find(self, call: Call) -> Route:
+        """Return the route; note what stands for its `{id}` and `{item}`, and its error's shape.
 
         If there is none, the error has the shape of the routes that are nearest.
         """
         request = call.request
         path = request.rel_url.raw_path
-        by_method, path_id, item_id = self._routes.get(path), "", ""
+        by_method = self._routes.get(path)
         if by_method is None:
-            path, path_id, item_id = self._pattern(path)
+            path, call.path_id, call.item_id = self._pattern(path)
             by_method = self._routes.get(path)
         if by_method is None:
             call.write_error = self._writer_above(request.rel_url.raw_path)
@@ -496,7 +493,9 @@ class App:
         if route is None:
             call.write_error = next(iter(by_method.values())).write_error
             raise _WrongMethod(request.method, sorted(by_method))
-        return path, route, path_id, item_id
+        call.entry.route = path
+        call.write_error = route.write_error
+        return route
 
     def _writer_above(self, path: str) -> ErrorWriter:
         """Return what writes the errors of the route that this path is below, if it is."""
@@ -550,12 +549,14 @@ class _Running:
         assert task is not None
         self._task = task
         self._app._turns[task] = self._turn
-        end = partial(self._turn.interrupt, task, KeyRevoked())
-        self._mark = self._app.keys.add(self._turn.principal, end)
+        self._mark = self._app.keys.add(self._turn.principal, self._end)
 
     def __exit__(self, *_: object) -> None:
         self._app.keys.remove(self._mark)
         del self._app._turns[self._task]
+
+    def _end(self) -> None:
+        self._turn.interrupt(self._task, KeyRevoked())
 
 
 class _WrongMethod(CallerError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Final
 
 from aiohttp import web
@@ -13,11 +14,11 @@ from antiphon.wires.chat.door import ChatDoor
 __all__ = ["ROUTES"]
 
 
-async def create(call: Call) -> web.StreamResponse:
+def create(call: Call) -> Awaitable[web.StreamResponse]:
     """Run a turn; answer with its completion, or with its chunks as they come."""
     app = call.app
     door = ChatDoor(store=app.doors.store, seals=app.engine.sealer is not None)
-    return await answer_turn(call, door)
+    return answer_turn(call, door)
 
 
 ROUTES: Final = [Route("POST", "/v1/chat/completions", create)]

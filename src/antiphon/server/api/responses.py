@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Final
 
 import msgspec
@@ -23,9 +24,9 @@ _MAX_DIGITS: Final = 18
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
-async def create(call: Call) -> web.StreamResponse:
+def create(call: Call) -> Awaitable[web.StreamResponse]:
     """Run a turn; answer with its response, or with its events as they come."""
-    return await answer_turn(call, ResponsesDoor(call.dialect, call.inputs))
+    return answer_turn(call, ResponsesDoor(call.dialect, call.inputs))
 
 
 async def retrieve(call: Call) -> web.StreamResponse:

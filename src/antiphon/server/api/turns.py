@@ -8,7 +8,7 @@ here and a door is only a reader and a writer. The caller was authenticated befo
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from functools import partial
 from typing import Final
@@ -30,7 +30,7 @@ from antiphon.server.api.request_keys import REPLAYED
 from antiphon.server.app import Call, note_degraded, note_served
 from antiphon.server.delivery.sse import SseSink
 from antiphon.server.request_log import noting
-from antiphon.transport.aside import aside_if
+from antiphon.transport.aside import aside, aside_if
 from antiphon.wires.door import Asked, Door, EventEncoder
 
 __all__ = ["answer_turn", "event_stream", "stream_log"]
@@ -47,7 +47,7 @@ async def answer_turn(call: Call, door: Door) -> web.StreamResponse:
     app, headers = call.app, call.request.headers
     data = await read_data(call)
     is_large = len(data) > app.limits.parse_on_loop_bytes
-    asked = await aside_if(is_large, door.read, data, headers)
+    asked = await aside(door.read, data, headers) if is_large else door.read(data, headers)
     try:
         return await _answer(call, door, asked, data)
     except InvalidRequest as error:
@@ -64,9 +64,9 @@ async def _answer(call: Call, door: Door, asked: Asked, data: bytes) -> web.Stre
         if admission.prior is not None:
             return await _repeat(call, asked, admission.prior)
         if request.background:
-            return await _run_in_background(call, asked, admission)
+            return await _run_in_background(call, asked, admission, data)
         async with app.room_for_turn(call.owner):
-            turn = await _begin(call, asked, admission)
+            turn = await _begin(call, asked, admission, len(data))
             turn.streams_overflow = door.streams_overflow
             with app.running(turn), noting(call.entry, turn):
                 if request.stream:
@@ -91,27 +91,30 @@ async def stream_log(
     return await _write_events(call, answer, batches, encoder)
 
 
-async def _begin(call: Call, asked: Asked, admission: Admission) -> Turn:
-    return await call.app.engine.begin(
+def _begin(call: Call, asked: Asked, admission: Admission, body_bytes: int) -> Awaitable[Turn]:
+    keeps_state = call.app.doors.keep_state
+    return call.app.engine.begin(
         asked.request,
         call.principal,
         strict=call.is_strict,
         response_id=admission.response_id,
         session=call.request.headers.get(SESSION_HEADER),
         run=read_run(call.request.headers, call.principal),
-        carries_state=call.app.doors.keep_state and not asked.returns_state,
+        carries_state=keeps_state and not asked.returns_state,
         returns_items=asked.returns_items,
-        carries_items=call.app.doors.keep_state,
+        carries_items=keeps_state,
         hold=call.held,
-        body_bytes=len(await read_data(call)),
+        body_bytes=body_bytes,
     )
 
 
-async def _run_in_background(call: Call, asked: Asked, admission: Admission) -> web.StreamResponse:
+async def _run_in_background(
+    call: Call, asked: Asked, admission: Admission, data: bytes
+) -> web.StreamResponse:
     background = call.app.engine.background
     with background.room(call.owner):
-        turn = await _begin(call, asked, admission)
-        body = hide_secrets(await read_data(call), call.owner, call.app.engine.sealer)
+        turn = await _begin(call, asked, admission, len(data))
+        body = hide_secrets(data, call.owner, call.app.engine.sealer)
         kept = keep_request(
             body,
             call.principal,
