@@ -224,8 +224,11 @@ def said_alone(chunk: Chunk) -> tuple[str, str] | None:
         or not chunk.usage is chunk.x_groq is choice.usage is choice.logprobs is None
     ):
         return None
-    said = [(name, text) for name, text in zip(_SAID, _all_said(choice.delta), strict=True) if text]
-    return said[0] if len(said) == 1 and type(said[0][1]) is str else None
+    values = _all_said(choice.delta)
+    said = [*filter(None, values)]
+    if len(said) != 1 or type(said[0]) is not str:
+        return None
+    return _SAID[values.index(said[0])], said[0]
 
 
 def _read_slowly(data: bytes) -> Chunk:

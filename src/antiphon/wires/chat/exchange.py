@@ -101,12 +101,15 @@ class ChatExchange:
         except BackendError:  # `fault` holds it
             return self._lift(())
         lifter = self._lifter
-        must_lift = self._emulation is not None or lifter.held is not None
-        if must_lift or not lifter.taken.isdisjoint(map(type, deltas)):
-            return self._lift(deltas)
-        if deltas:
-            self.has_begun = True
-        return deltas  # as most are
+        if (
+            self._emulation is None
+            and lifter.held is None
+            and lifter.taken.isdisjoint(map(type, deltas))
+        ):
+            if deltas:
+                self.has_begun = True
+            return deltas  # as most are
+        return self._lift(deltas)
 
     def end(self, error: BackendError | None = None) -> Sequence[Delta]:
         """Return the deltas of the end of the stream; `error` is how it broke, if it did."""

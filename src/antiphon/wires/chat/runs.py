@@ -44,17 +44,19 @@ class ChunkRun:
         self.channel: _Spoken = "text"
         self._last: tuple[bytes, Chunk] | None = None
         self._head = self._tail = self._end = self._between = b""
+        # Where the text of a whole event is, with its quotes; None for what is not text.
+        self._quoted: slice | None = None
         self._tries = _MAX_TRIES
 
     def follow(self, data: bytes, chunk: Chunk) -> None:
         """Take note of a chunk that was read as a whole; its shape is seen when more come."""
-        self._head = b""
+        self._head, self._quoted = b"", None
         self._last = (data, chunk) if self._tries and len(data) <= _MAX_CHUNK else None
 
     def read(self, lines: bytes) -> list[str] | None:
         """Return the texts of the chunks of these SSE events, or None if one has another shape."""
         if self._last is not None:
-            self._learn(*self._last)
+            self._learn(lines, *self._last)
         head = self._head
         if not head or not lines.startswith(head):
             return None
@@ -69,17 +71,16 @@ class ChunkRun:
     def read_one(self, event: bytes) -> str | None:
         """Return the text of a whole SSE event with one chunk, or None if it has another shape.
 
-        What is between the known bytes is one JSON string, so no line ends in it.
+        What is between the known bytes is one JSON string, so no line ends in it. Only `read`
+        returns pieces of reasoning.
         """
-        head, end = self._head, self._end
-        if not head or not event.startswith(head) or not event.endswith(end):
+        quoted = self._quoted
+        if quoted is None or not event.startswith(self._head) or not event.endswith(self._end):
             return None
         try:
-            text = _decode_text(b'"%b"' % event[len(head) : -len(end)])
+            return _decode_text(event[quoted])
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
-        self._tries = _MAX_TRIES
-        return text
 
     def _read_one(self, line: bytes) -> list[str] | None:
         begin, end = len(self._head), len(line) - len(self._tail)
@@ -96,24 +97,30 @@ class ChunkRun:
         texts = _decode_texts(b'["' + b'",\n"'.join(pieces) + b'"]')
         return texts if len(texts) == len(pieces) else None
 
-    def _learn(self, data: bytes, chunk: Chunk) -> None:
+    def _learn(self, lines: bytes, data: bytes, chunk: Chunk) -> None:
+        """See the shape of the last chunk if these lines may begin with another one of it."""
         self._last = None
         said = said_alone(chunk)
         if said is not None and said[0] in _CHANNELS:
             self._tries -= 1
-            self._split(data, *said)
+            self._split(lines, data, *said)
 
-    def _split(self, data: bytes, name: str, text: str) -> None:
+    def _split(self, lines: bytes, data: bytes, name: str, text: str) -> None:
         found = _SAID[name].search(data)
         # Data of several lines has a `data:` on each of them: the shape does not allow that.
         if found is None or b"\n" in data:
             return
         begin, end = found.span(1)
+        head = _DATA + data[:begin]
+        if not lines.startswith(head):
+            return
         # A field of that name may stand elsewhere too: check that this one is the text.
         longer = read_chunk(data[:begin] + b"?" + data[begin:])
         if said_alone(longer) == (name, "?" + text):
             self.channel = _CHANNELS[name]
-            self._head = _DATA + data[:begin]
+            self._head = head
             self._tail = data[end:]
             self._end = self._tail + _BLANK
+            if self.channel == "text":
+                self._quoted = slice(len(head) - 1, 1 - len(self._end))
             self._between = self._tail + _BLANK + self._head

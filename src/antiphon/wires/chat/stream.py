@@ -139,12 +139,11 @@ class ChatStream:
         """Return what these bytes of a streamed answer tell."""
         if self.fault is not None:
             raise self.fault
-        run, is_whole = self._run, self._sse.is_between and len(data) <= self._max_line
-        text = run.read_one(data) if is_whole else None
+        is_whole = self._sse.is_between and len(data) <= self._max_line
+        text = self._run.read_one(data) if is_whole else None
         # Most events are the next words, and nothing looks at what they say.
         if (
             text
-            and run.channel == "text"
             and len(text) <= self._room
             and not (self._is_mending or self.is_done)
             and self._text.is_text(text)
