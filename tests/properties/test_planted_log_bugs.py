@@ -82,11 +82,11 @@ LOG_BUGS: Final[dict[str, tuple[str, str]]] = {
     ),
     "logprobs are lost": ("if notes.count([]) != len(notes):", "if False:"),
     "the last run is lost": (
-        "    records += _run_records(run)\n    return",
+        "    if run:\n        records += _run_records(run)\n    return",
         "    return",
     ),
     "the run before another event is lost": (
-        "records += _run_records(run)\n            run, common = [], None\n",
+        "records += _run_records(run)\n                run, common = [], None\n",
         "run, common = [], None\n",
     ),
     "every event has the output": ("if state.name in _ENDS else []", ""),

@@ -33,9 +33,11 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
+from msgspec import UNSET
 
 from antiphon.protocol.errors import BrokenStream
 from antiphon.protocol.events import (
@@ -89,6 +91,7 @@ _encode = msgspec.json.Encoder().encode
 _encode_lines = msgspec.json.Encoder().encode_lines
 _decode_known: Callable[[bytes | str], KnownEvent] = msgspec.json.Decoder(KnownEvent).decode
 _decode_any = msgspec.json.Decoder().decode
+_extra_of: Final = attrgetter("extra")
 
 _TO_OPEN: Final = {
     "response.reasoning_text.delta": "response.reasoning.delta",
@@ -142,7 +145,7 @@ _AS_THEY_ARE: Final[dict[Dialect, dict[type[Event], bytes]]] = {
 
 def encode_event(event: Event, dialect: Dialect = "openai") -> bytes:
     """Return the event as one line of JSON."""
-    if type(event) in _AS_THEY_ARE[dialect] and event.extra is msgspec.UNSET:  # type: ignore[union-attr] # known ones
+    if type(event) in _AS_THEY_ARE[dialect] and event.extra is UNSET:  # type: ignore[union-attr] # known ones
         return _encode(event)
     return _encode_other(event, dialect)
 
@@ -152,7 +155,7 @@ def _encode_other(event: Event, dialect: Dialect) -> bytes:
     if (
         dialect == "openai"
         and isinstance(event, LifecycleEvent)
-        and event.extra is msgspec.UNSET
+        and event.extra is UNSET
         and _is_plain(event.response)
     ):
         response = with_written_tools(event.response)
@@ -163,7 +166,7 @@ def _encode_other(event: Event, dialect: Dialect) -> bytes:
 def encode_sse(event: Event, dialect: Dialect = "openai") -> bytes:
     """Return the event as one SSE frame: its name, one line of data, a blank line."""
     head = _AS_THEY_ARE[dialect].get(type(event))
-    if head is not None and event.extra is msgspec.UNSET:  # type: ignore[union-attr] # known ones
+    if head is not None and event.extra is UNSET:  # type: ignore[union-attr] # known ones
         return b"%b%b\n\n" % (head, _encode(event))
     name = event_type(event)
     if dialect != "openai":
@@ -176,9 +179,12 @@ def encode_all_sse(events: Sequence[Event], dialect: Dialect = "openai") -> byte
 
     Most of a stream is the same event again and again, and is written in one go.
     """
-    head = _AS_THEY_ARE[dialect].get(type(events[0])) if events else None
-    if len(events) == 1 and head is not None and events[0].extra is msgspec.UNSET:  # type: ignore[union-attr] # known ones
-        return b"%b%b\n\n" % (head, _encode(events[0]))
+    if not events:
+        return b""
+    first = events[0]
+    head = _AS_THEY_ARE[dialect].get(type(first))
+    if len(events) == 1 and head is not None and first.extra is UNSET:  # type: ignore[union-attr] # known ones
+        return b"%b%b\n\n" % (head, _encode(first))
     if head is None or not _are_alike(events):
         return b"".join([encode_sse(event, dialect) for event in events])
     # JSON has no line ends of its own, so each one here is that between two events.
@@ -188,8 +194,9 @@ def encode_all_sse(events: Sequence[Event], dialect: Dialect = "openai") -> byte
 
 def _are_alike(events: Sequence[Event]) -> bool:
     """Return whether these are events of one class, with nothing extra."""
-    cls, unset = type(events[0]), msgspec.UNSET
-    return not [one for one in events if type(one) is not cls or one.extra is not unset]  # type: ignore[union-attr] # known ones
+    if len({*map(type, events)}) > 1:
+        return False
+    return [*map(_extra_of, events)].count(UNSET) == len(events)
 
 
 def encode_item(item: Item) -> bytes:
@@ -213,11 +220,11 @@ def with_written_tools(response: Response) -> Response:
 
 def _is_plain(response: Response) -> bool:
     """Return whether the struct is what goes over the wire: it holds no unknown fields."""
-    usage, unset = response.usage, msgspec.UNSET
-    if usage is None or response.extra is not unset:
-        return response.extra is unset
+    usage = response.usage
+    if usage is None or response.extra is not UNSET:
+        return response.extra is UNSET
     read, written = usage.input_tokens_details, usage.output_tokens_details
-    return usage.extra is read.extra is written.extra is unset
+    return usage.extra is read.extra is written.extra is UNSET
 
 
 def decode_json(data: bytes | str, default: object = None) -> Any:  # Any: what a peer may send

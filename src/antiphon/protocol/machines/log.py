@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, cast, get_args
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -51,7 +51,7 @@ from antiphon.protocol.events import (
     TextDone,
     UnknownEvent,
 )
-from antiphon.protocol.items import text_length
+from antiphon.protocol.items import Item, text_length
 from antiphon.protocol.machines.open_items import copy_json
 from antiphon.protocol.response import Failure, IncompleteDetails, Notes, Response, Usage
 
@@ -67,7 +67,7 @@ _Delta = TextDelta | CallDelta
 _PREFIX: Final = "response."
 _ENDS: Final = frozenset({"completed", "failed", "incomplete"})
 _OWN: Final = frozenset({"sequence_number", "delta", "logprobs"})
-_FINAL_TEXTS: Final = ("text", "refusal", "arguments", "input", "code")
+_FINAL_TEXTS: Final = frozenset({"text", "refusal", "arguments", "input", "code"})
 _PART_INDEXES: Final = frozenset({"content_index", "summary_index"})
 _KINDS: Final[dict[type[Any], _Kind]] = {
     OutputTextDelta: "text",
@@ -90,6 +90,19 @@ _DELTAS: Final[dict[_Kind, tuple[Callable[..., _Delta], str | None]]] = {
 _common_of: Final[dict[type[Any], Callable[[Any], Any]]] = {
     cls: attrgetter("__class__", *(name for name in cls.__struct_fields__ if name not in _OWN))
     for cls in _KINDS
+}
+
+
+# What an event repeats of the answer: an item, a part or a text. Other events repeat nothing.
+_repeated_by: Final[dict[type[Any], Callable[[Any], Any]]] = {
+    OutputItemDone: attrgetter("item"),
+    PartialImage: attrgetter("partial_image_b64"),
+    **dict.fromkeys(get_args(PartDone), attrgetter("part")),
+    **{
+        cls: attrgetter(name)
+        for cls in get_args(TextDone | CallDone)
+        for name in _FINAL_TEXTS.intersection(cls.__struct_fields__)
+    },
 }
 
 
@@ -187,7 +200,8 @@ def split_events(events: Sequence[Event], size: int) -> list[list[Event]]:
     pieces: list[list[Event]] = [[]]
     left = size
     for event in events:
-        length = _length(event)
+        get = _repeated_by.get(type(event))
+        length = 0 if get is None else _length(get(event))
         if length > left and pieces[-1]:
             pieces.append([])
             left = size
@@ -196,17 +210,9 @@ def split_events(events: Sequence[Event], size: int) -> list[list[Event]]:
     return pieces
 
 
-def _length(event: Event) -> int:
-    """Return how many characters of text an event repeats in a log, about."""
-    if isinstance(event, OutputItemDone):
-        return text_length(event.item)
-    if isinstance(event, PartDone):
-        return text_length(event.part)
-    if isinstance(event, PartialImage):
-        return len(event.partial_image_b64)
-    if isinstance(event, TextDone | CallDone):
-        return max(len(getattr(event, name, "")) for name in _FINAL_TEXTS)
-    return 0
+def _length(repeated: Item | str) -> int:
+    """Return how many characters of text are repeated in a log, about."""
+    return len(repeated) if isinstance(repeated, str) else text_length(repeated)
 
 
 def _records(events: Sequence[Event]) -> list[_Record]:
@@ -217,25 +223,26 @@ def _records(events: Sequence[Event]) -> list[_Record]:
     for event in events:
         get = _common_of.get(type(event))
         if get is None:
-            records += _run_records(run)
-            run, common = [], None
+            if run:
+                records += _run_records(run)
+                run, common = [], None
             records.append(_record(event))
             continue
         place = get(event)
         if place != common or event.sequence_number != due:
-            records += _run_records(run)
+            if run:
+                records += _run_records(run)
             run, common = [], place
             due = event.sequence_number  # type: ignore[assignment] # known ones have one
         run.append(event)  # type: ignore[arg-type] # one of the classes that have runs
         due += 1
-    records += _run_records(run)
+    if run:
+        records += _run_records(run)
     return records
 
 
 def _run_records(run: Sequence[_Delta]) -> Sequence[_Record]:
     """Return the records of deltas that have all but their number and text in common."""
-    if not run:
-        return ()
     first = run[0]
     if first.extra is not UNSET or getattr(first, "obfuscation", UNSET) is not UNSET:
         return [_EventRecord(delta) for delta in run]
