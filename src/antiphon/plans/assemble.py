@@ -57,11 +57,11 @@ class Assembly:
 
         The events of the deltas before it are not lost: the next call returns them.
         """
-        first = batch[0] if len(batch) == 1 else None
-        if type(first) is TextGrew:  # most batches are one piece of text, which no gate stops
-            self._length += len(first.text)
-            if self._length > self._room:
-                self._room = self._reserve(self._length)
+        # Most batches are one piece of text, which no gate stops.
+        if len(batch) == 1 and type(first := batch[0]) is TextGrew:
+            length = self._length = self._length + len(first.text)
+            if length > self._room:
+                self._room = self._reserve(length)
             return self._builder.feed_text(first)
         self._length += produced_length(batch)
         if self._length > self._room:

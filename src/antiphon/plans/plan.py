@@ -88,6 +88,8 @@ def make_plan(
     form = text.format if text else None
     reasoning = request.reasoning
     include = request.include or ()
+    # A door has put betas there: they are a tuple, which no body can hold.
+    has_betas = isinstance(request.extra.get(BETAS), tuple)
     return Plan(
         model=model,
         items=items,
@@ -107,33 +109,26 @@ def make_plan(
         reasoning_effort=reasoning.effort if reasoning else None,
         reasoning_summary=_summary(reasoning) if reasoning else None,
         include=tuple(include),
-        hints=_hints(request, assessment.toolbox),
+        hints=_hints(request, assessment.toolbox, has_betas=has_betas),
         logprobs="message.output_text.logprobs" in include or bool(request.top_logprobs),
         top_logprobs=request.top_logprobs,
         service_tier=request.service_tier,
         end_user=_end_user(request),
         is_large=is_large,
-        extra=_extra(request),
+        extra=_without_betas(request.extra) if has_betas else request.extra,
     )
 
 
-def _hints(request: CreateResponse, toolbox: Toolbox) -> dict[str, Any]:
+def _hints(request: CreateResponse, toolbox: Toolbox, *, has_betas: bool) -> dict[str, Any]:
     """Return the hints. The limit on hosted calls is kept here if no upstream runs any."""
     hints = {name: value for name in _HINTS if (value := getattr(request, name)) is not None}
     if toolbox.hosted and not toolbox.upstream:
         hints.pop("max_tool_calls", None)
-    return {**hints, BETAS: request.extra[BETAS]} if _has_betas(request) else hints
+    return {**hints, BETAS: request.extra[BETAS]} if has_betas else hints
 
 
-def _extra(request: CreateResponse) -> Mapping[str, Any]:
-    if not _has_betas(request):
-        return request.extra
-    return {name: value for name, value in request.extra.items() if name != BETAS}
-
-
-def _has_betas(request: CreateResponse) -> bool:
-    """Return whether a door has put betas there. They are a tuple, which no body can hold."""
-    return isinstance(request.extra.get(BETAS), tuple)
+def _without_betas(extra: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: value for name, value in extra.items() if name != BETAS}
 
 
 def _end_user(request: CreateResponse) -> str | None:

@@ -7,7 +7,8 @@ specification that it becomes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 import msgspec
@@ -263,22 +264,28 @@ Delta = (
 )
 
 
-# A tuple, because looking into a union takes longer, and most deltas are of the first kind.
-_GROWING: Final = (TextGrew, ReasoningGrew, SummaryGrew, RefusalGrew)
+# The output that a delta brings: a text, an item or the fields of an event. Others bring none.
+_output_of: Final[dict[type[Any], Callable[[Any], Any]]] = {
+    **dict.fromkeys((TextGrew, ReasoningGrew, SummaryGrew, RefusalGrew), attrgetter("text")),
+    CallGrew: attrgetter("arguments"),
+    CallMade: attrgetter("said"),
+    **dict.fromkeys((ItemPassed, ItemClosed), attrgetter("item")),
+    ItemProgressed: attrgetter("fields"),
+}
 
 
 def produced_length(batch: Sequence[Delta]) -> int:
     """Return how many characters of output these deltas bring, about."""
     length = 0
     for delta in batch:
-        if isinstance(delta, _GROWING):
-            length += len(delta.text)
-        elif isinstance(delta, CallGrew):
-            length += len(delta.arguments)
-        elif isinstance(delta, CallMade):
-            length += len(delta.said)
-        elif isinstance(delta, ItemPassed | ItemClosed):
-            length += text_length(delta.item)
+        get = _output_of.get(type(delta))
+        if get is None:
+            continue
+        output = get(delta)
+        if isinstance(output, str):
+            length += len(output)
         elif isinstance(delta, ItemProgressed):
-            length += sum(len(text) for text in delta.fields.values() if isinstance(text, str))
+            length += sum(len(text) for text in output.values() if isinstance(text, str))
+        else:
+            length += text_length(output)
     return length

@@ -164,11 +164,11 @@ def _read_block(block: bytes) -> Frame | None:
 
     Nearly every event is one of two shapes, and those are read without a loop.
     """
+    if block[:6] == _DATA and _LF_BYTE not in block:
+        return Frame(_UNNAMED, block[6:])
     lines = block.split(b"\n", 2)
     if len(lines) == 2 and lines[0][:7] == b"event: " and lines[1][:6] == b"data: ":
         return Frame(lines[0][7:].decode() or _UNNAMED, lines[1][6:])
-    if len(lines) == 1 and block[:6] == b"data: ":
-        return Frame(_UNNAMED, block[6:])
     return _read_lines(block)
 
 

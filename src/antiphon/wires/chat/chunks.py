@@ -213,20 +213,20 @@ def said_alone(chunk: Chunk) -> tuple[str, str] | None:
     Other facts in it (the tier, sources) are noted once and change nothing when they come again.
     """
     choice = chunk.choices[0] if chunk.choices and len(chunk.choices) == 1 else None
+    if choice is None or choice.delta is None:
+        return None
+    values = _all_said(choice.delta)
+    said = [*filter(None, values)]
     if (
-        choice is None
+        len(said) != 1
+        or type(said[0]) is not str
         or choice.index not in (0, None)
-        or choice.delta is None
         or choice.finish_reason
         or type(chunk) is SlowChunk
         or chunk.error
         or chunk.object == "error"
         or not chunk.usage is chunk.x_groq is choice.usage is choice.logprobs is None
     ):
-        return None
-    values = _all_said(choice.delta)
-    said = [*filter(None, values)]
-    if len(said) != 1 or type(said[0]) is not str:
         return None
     return _SAID[values.index(said[0])], said[0]
 
