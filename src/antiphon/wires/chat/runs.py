@@ -44,7 +44,7 @@ class ChunkRun:
         self.channel: _Spoken = "text"
         self._last: tuple[bytes, Chunk] | None = None
         self._head = self._tail = self._end = self._between = b""
-        # Where the text of a whole event is, with its quotes; None for what is not text.
+        # Where the text of a whole event is, with its quotes; None while no shape is known.
         self._quoted: slice | None = None
         self._tries = _MAX_TRIES
 
@@ -71,8 +71,7 @@ class ChunkRun:
     def read_one(self, event: bytes) -> str | None:
         """Return the text of a whole SSE event with one chunk, or None if it has another shape.
 
-        What is between the known bytes is one JSON string, so no line ends in it. Only `read`
-        returns pieces of reasoning.
+        What is between the known bytes is one JSON string, so no line ends in it.
         """
         quoted = self._quoted
         if quoted is None or not event.startswith(self._head) or not event.endswith(self._end):
@@ -121,6 +120,5 @@ class ChunkRun:
             self._head = head
             self._tail = data[end:]
             self._end = self._tail + _BLANK
-            if self.channel == "text":
-                self._quoted = slice(len(head) - 1, 1 - len(self._end))
+            self._quoted = slice(len(head) - 1, 1 - len(self._end))
             self._between = self._tail + _BLANK + self._head

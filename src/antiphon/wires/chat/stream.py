@@ -139,19 +139,24 @@ class ChatStream:
         """Return what these bytes of a streamed answer tell."""
         if self.fault is not None:
             raise self.fault
-        is_whole = self._sse.is_between and len(data) <= self._max_line
-        text = self._run.read_one(data) if is_whole else None
+        run, text = self._run, None
+        if self._sse.is_between and len(data) <= self._max_line and not self.is_done:
+            text = run.read_one(data)
         # Most events are the next words, and nothing looks at what they say.
         if (
             text
+            and run.channel == "text"
             and len(text) <= self._room
-            and not (self._is_mending or self.is_done)
+            and not self._is_mending
             and self._text.is_text(text)
         ):
             self._room -= len(text)
             return [TextGrew(text)]
         try:
-            self._take_lines(self._sse.feed_lines(data))
+            if text is None:
+                self._take_lines(self._sse.feed_lines(data))
+            else:
+                self._grow(run.channel, text)
         except (BackendError, BrokenStream) as error:
             self._break(error)
         return self._give()

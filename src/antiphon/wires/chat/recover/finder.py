@@ -95,6 +95,9 @@ class CallFinder:
 
         `is_cut` says that the model did not end it. A call that is whole is one even so.
         """
+        if self.is_idle:
+            self.before = "\n"
+            return []
         if self._held is not None:
             self._held.is_ended = True
             self._held.is_cut = is_cut
