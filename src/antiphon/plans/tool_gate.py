@@ -50,6 +50,8 @@ class ToolGate:
         if type(delta) not in _WATCHED:
             return delta
         match delta:
+            case CallGrew() | CallClosed():
+                return None if delta.key in self._shut else delta
             case Stopped():
                 self._is_cut = delta.reason != "stop"
             case CallOpened():
@@ -66,8 +68,6 @@ class ToolGate:
                 return delta if why is None else Degraded(why)
             case ItemOpened():
                 self._is_served = self._is_served or is_hosted(delta.item)
-            case CallGrew() | CallClosed():
-                return None if delta.key in self._shut else delta
         return delta
 
     def violation(self) -> BackendError | None:

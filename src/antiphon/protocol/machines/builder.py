@@ -397,6 +397,9 @@ class ResponseBuilder:
             self._held.append(delta)
             return
         match delta:
+            case ReasoningGrew():
+                self._prose.begin(delta.begins)
+                self._prose.grow_part(self._reasoning_kind, delta.text)
             case TextGrew():
                 self._prose.begin(delta.begins)
                 self._prose.ensure_part("output_text", delta.phase)
@@ -404,9 +407,6 @@ class ResponseBuilder:
             case RefusalGrew():
                 self._prose.begin(delta.begins)
                 self._prose.grow_part("refusal", delta.text)
-            case ReasoningGrew():
-                self._prose.begin(delta.begins)
-                self._prose.grow_part(self._reasoning_kind, delta.text)
             case SummaryGrew():
                 self._prose.begin(delta.begins)
                 self._prose.grow_part("summary_text", delta.text)

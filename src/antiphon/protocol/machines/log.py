@@ -185,7 +185,11 @@ def pack_events(events: Sequence[Event], *, has_error_event: bool = True, at: in
             [event.delta],
         )
         return _encode((1, [run], True, at) if at else (1, [run]))
-    records = _records(events)
+    records: Sequence[_Record]
+    if len(events) == 1 and type(events[0]) in _KINDS:
+        records = _run_records(events)  # type: ignore[arg-type] # of a class that has runs
+    else:
+        records = _records(events)
     is_marked = not has_error_event and getattr(events[0], "sequence_number", None) == 0
     if at:
         return _encode((1, records, not is_marked, at))

@@ -76,7 +76,11 @@ class AnswerText:
 
     def stop_finding(self) -> list[Delta]:
         """Return what is held back, for good: the server sends a call itself."""
-        said = self._go_on(self._think.release()) if self._think is not None else []
+        said: list[Delta] = []
+        if self._think is not None:
+            said = self._go_on(self._think.release())
+            if self._think.is_over:
+                self._think = None
         if self._finder is not None:
             said += self._tell(self._finder.give_up())
             self._finder = None
