@@ -8,6 +8,8 @@ import pytest
 
 from antiphon.protocol.items import Item
 from antiphon.wires.plain import find_plain
+from antiphon.wires.texts import PART_FIELDS
+from antiphon.wires.turns import MESSAGE_FIELDS
 
 _USER: Final[Item] = {"type": "message", "role": "user", "content": "hi"}
 _PART: Final = {"type": "output_text", "text": "yes", "annotations": []}
@@ -19,6 +21,12 @@ def test_messages_that_are_one_text_are_plain() -> None:
     plain = find_plain([*_MANY, _USER], 0, 129)
     assert plain.roles == ["user", "assistant"] * 63 + ["user"]
     assert plain.texts == ["hi", "yes"] * 63 + ["hi"]
+
+
+def test_fields_that_mean_nothing_to_a_model_may_hold_anything() -> None:
+    part = _PART | {name: object() for name in PART_FIELDS - _PART.keys()}
+    item = {name: object() for name in MESSAGE_FIELDS} | _USER | {"content": [part]}
+    assert find_plain([item] * 64, 0, 64).texts == ["yes"] * 64
 
 
 def test_only_items_between_the_places_are_looked_at() -> None:
@@ -41,7 +49,9 @@ def _with(item: Item, **fields: Any) -> Item:
         _with(_USER, type=None),
         _with(_USER, role="system"),
         _with(_USER, role=["user"]),
+        _with(_USER, role="\ud800"),
         _with(_USER, odd=1),
+        _with(_USER, **{"\ud800": 1}),
         _with(_USER, content=None),
         _with(_USER, content=[]),
         _with(_USER, content=[_PART, _PART]),

@@ -1,16 +1,18 @@
 """Which items of a conversation are just one text of the user or of the assistant?
 
 Most items of a long conversation are. Such a message has no fields to report and nothing to do with
-calls, so it is written the same way whatever stands around it. Many items are checked at once, by a
-few calls of C code. A wire that writes them together must write the same bytes as one by one.
+calls, so it is written the same way whatever stands around it. Many items are checked at once, by
+one call of C code. A wire that writes them together must write the same bytes as one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, compress, pairwise, repeat
-from operator import is_
-from typing import Any, Final, NamedTuple
+from operator import attrgetter, is_
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from antiphon.protocol.items import Item
 from antiphon.wires.texts import PART_FIELDS
@@ -20,14 +22,32 @@ __all__ = ["PlainTexts", "find_plain"]
 
 # So many items are looked at together; fewer are left to others.
 _TOGETHER: Final = 64
-_MESSAGE: Final = frozenset({"message"})
-_ROLES: Final = frozenset({"user", "assistant"})
-_TEXTS: Final = frozenset({"input_text", "output_text", "text"})
-_STRING: Final = frozenset({str})
-_OBJECT: Final = frozenset({dict})
-_CONTENTS: Final = frozenset({str, list})
-_ONE: Final = frozenset({1})
 _TWICE: Final = ("assistant", "assistant")
+_role_of: Final = attrgetter("role")
+_content_of: Final = attrgetter("content")
+_text_of: Final = attrgetter("text")
+
+
+def _shape(known: Mapping[str, Any], fields: Collection[str]) -> Any:  # Any: types
+    """Return what an object must be that has these fields at most; the known ones it must have."""
+    names = {field.replace(".", "_"): field for field in fields}
+    others = [(name, Any, None) for name in sorted(names.keys() - known.keys())]
+    return msgspec.defstruct(
+        "_Shape", [*known.items(), *others], rename=names, forbid_unknown_fields=True
+    )
+
+
+_Part: Any = _shape(
+    {"type": Literal["input_text", "output_text", "text"], "text": str}, PART_FIELDS
+)
+_Message: Any = _shape(
+    {
+        "type": Literal["message"],
+        "role": Literal["user", "assistant"],
+        "content": str | Annotated[list[_Part], msgspec.Meta(min_length=1, max_length=1)],
+    },
+    MESSAGE_FIELDS,
+)
 
 
 class PlainTexts(NamedTuple):
@@ -59,38 +79,14 @@ def find_plain(items: Sequence[Item], begin: int, end: int) -> PlainTexts:
 
 def _read(items: Sequence[Item]) -> PlainTexts | None:
     """Return the messages that these items are, if each of them is plain."""
-    if not all(map(MESSAGE_FIELDS.issuperset, items)):
+    try:
+        messages = msgspec.convert(items, list[_Message])
+    except (msgspec.ValidationError, UnicodeEncodeError):  # the latter for half a surrogate pair
         return None
-    roles = _field(items, "role")
-    if not _all_in(_field(items, "type"), _MESSAGE) or not _all_in(roles, _ROLES):
-        return None
-    contents = _field(items, "content")
-    types = [*map(type, contents)]
-    if not _CONTENTS.issuperset(types):
-        return None
-    lists = [*compress(contents, map(is_, types, repeat(list)))]
-    parts = [*chain.from_iterable(lists)]
-    if not _ONE.issuperset(map(len, lists)) or not _are_texts(parts):
-        return None
-    texts = _field(parts, "text")
+    contents = [*map(_content_of, messages)]
+    lists = compress(contents, map(is_, map(type, contents), repeat(list)))
+    texts = [*map(_text_of, chain.from_iterable(lists))]
     if len(texts) < len(items):
         inner = iter(texts)
         texts = [content if type(content) is str else next(inner) for content in contents]
-    return PlainTexts(roles, texts) if _STRING.issuperset(map(type, texts)) else None
-
-
-def _are_texts(parts: Sequence[Any]) -> bool:  # Any: what a caller sent
-    """Return whether all parts are texts without a field to report."""
-    return (
-        _OBJECT.issuperset(map(type, parts))
-        and all(map(PART_FIELDS.issuperset, parts))
-        and _all_in(_field(parts, "type"), _TEXTS)
-    )
-
-
-def _field(objects: Sequence[dict[str, Any]], name: str) -> list[Any]:  # Any: what a caller sent
-    return [*map(dict.get, objects, repeat(name))]
-
-
-def _all_in(values: Sequence[object], known: frozenset[str]) -> bool:
-    return _STRING.issuperset(map(type, values)) and known.issuperset(values)
+    return PlainTexts([*map(_role_of, messages)], texts)
