@@ -41,17 +41,18 @@ INPUT: Final = 0
 OUTPUT: Final = 1
 _STATUS: Final = "SELECT status FROM responses WHERE owner = ? AND id = ?"
 # All in one row: at each row the thread releases the interpreter, and may get it back late. A walk
-# goes from child to parent; what stands beside `max` is of the oldest turn.
+# goes from child to parent.
 _WALK: Final = f"""
-    WITH RECURSIVE chain (depth, key, parent, input) AS (
-        SELECT 1, key, parent, input FROM responses WHERE owner = :owner AND id = :id
+    WITH RECURSIVE chain (key, parent, input) AS (
+        SELECT key, parent, input FROM responses WHERE owner = :owner AND id = :id
         UNION ALL
-        SELECT chain.depth + 1, older.key, older.parent, older.input
+        SELECT older.key, older.parent, older.input
         FROM chain JOIN responses AS older ON older.owner = :owner AND older.id = chain.parent
-        WHERE chain.depth < {MAX_DEPTH}
+        LIMIT {MAX_DEPTH}
     )
-    SELECT json_group_array(key), max(depth), parent, count(input) FROM chain
+    SELECT json_group_array(key), count(input) FROM chain
 """  # noqa: S608 # a constant
+_PARENT: Final = "SELECT parent FROM responses WHERE key = ?"
 # One question for many turns is four times as fast. They come in order without being sorted:
 # json_each gives the turns in order, a CROSS JOIN keeps it, and the items are found by the primary
 # key, because no other index can be used with `+`.
@@ -131,8 +132,9 @@ class SqliteHistories(Facet):
             if head is None:
                 return None
             question = {"owner": owner, "id": response_id}
-            found, depth, missing, shared = connection.execute(_WALK, question).fetchone()
+            found, shared = connection.execute(_WALK, question).fetchone()
             keys = json.loads(found)[::-1]
+            (missing,) = connection.execute(_PARENT, keys[:1]).fetchone()
             steps = _steps(expand(connection, keys) if shared else keys)
             sizes = [connection.execute(_SIZE, (step, owner)).fetchone() for step in steps]
             count, weight = map(sum, zip(*sizes, strict=True))
@@ -142,7 +144,7 @@ class SqliteHistories(Facet):
             for step, (items, size) in zip(steps, sizes, strict=True):
                 bodies += _read_step(connection, step, owner, is_short=items > 0 and size < LONG)
             removed = _read_removals(connection)
-            return History([], head[0], missing, weight, depth, removed), bodies
+            return History([], head[0], missing, weight, len(keys), removed), bodies
 
         read = await self._read(response_id, run)
         if read is None:
