@@ -572,3 +572,30 @@ async def test_only_a_text_with_the_mark_of_a_policy_is_looked_at(together: bool
     # The first batch of a round is always looked at.
     assert policy.seen == (["first", "b", "*"] if together else ["first", "b*"])
     assert policy.passed == (["a", "a", "c"] if together else ["a", "c"])
+
+
+async def test_a_text_after_a_stop_is_looked_at_and_those_of_the_next_round_may_pass() -> None:
+    class Noting(Again):
+        sees: ClassVar[bool] = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[str] = []
+            self.passed: list[str] = []
+
+        @property
+        def note_text(self) -> Callable[[str], object]:
+            return self.passed.append
+
+        def see(self, batch: Sequence[Delta]) -> Sequence[Delta]:
+            self.seen += [delta.text for delta in batch if isinstance(delta, TextGrew)]
+            return batch
+
+    policy, sink = Noting(), Sink()
+    first: list[Step] = [[TextGrew("a")], [TextGrew("b")], STOP, [TextGrew("late")]]
+    second: list[Step] = [[TextGrew("c")], [TextGrew("d")], STOP]
+    await Rounds(ScriptedBackend([first, second]), PLAN, [policy], sink).run()
+    assert policy.seen == ["a", "late", "c"]
+    assert policy.passed == ["b", "d"]
+    texts = [delta.text for delta in sink.deltas if isinstance(delta, TextGrew)]
+    assert texts == ["a", "b", "late", "c", "d"]
