@@ -200,7 +200,9 @@ def end_log(batches: list[Batch], last: Batch | None) -> list[Batch]:
     """
     if last is None:
         return batches
-    return [*(batch for batch in batches if batch.first < last.first), last]
+    log = [batch for batch in batches if batch.first < last.first]
+    log.append(last)
+    return log
 
 
 def compress_log(batches: Sequence[Batch]) -> bytes:
