@@ -7,7 +7,8 @@ makes no response of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
+from itertools import compress, repeat
+from operator import attrgetter, is_not
 from typing import Any, Final
 
 from antiphon.protocol.request import CreateResponse
@@ -37,8 +38,9 @@ def first_response(
 
     `degraded` is what is known by now not to be honoured.
     """
-    values = zip(_AS_SENT, _values_of(request), strict=True)
-    sent = {name: value for name, value in values if value is not None}
+    values = _values_of(request)
+    is_sent = map(is_not, values, repeat(None))
+    sent = dict(compress(zip(_AS_SENT, values, strict=True), is_sent))
     response = Response(
         id=response_id,
         created_at=now,

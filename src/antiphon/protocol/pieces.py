@@ -33,7 +33,6 @@ _decode_text = msgspec.json.Decoder(str).decode
 _encode = msgspec.json.Encoder().encode
 _open_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _open_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_CONTAINERS: Final = (dict, list)
 _BLANK: Final = b" \t\r\n"
 _QUOTE: Final = ord('"')
 # Where a string may be cut: before an escape that is not the second half of a surrogate pair, or
@@ -133,12 +132,14 @@ def _text_pieces(raw: memoryview) -> Iterator[bytes]:
 
 def text_size(value: object) -> int:
     """Return how many characters the strings of a value of JSON have together, without names."""
-    if isinstance(value, str):
+    if isinstance(value, dict):
+        value = value.values()
+    elif isinstance(value, str):
         return len(value)
-    if not isinstance(value, _CONTAINERS):
+    elif not isinstance(value, list):
         return 0
     size = 0
-    for inner in value.values() if isinstance(value, dict) else value:
+    for inner in value:
         size += len(inner) if type(inner) is str else text_size(inner)  # most are strings
     return size
 

@@ -43,6 +43,7 @@ __all__ = [
 _IMPOSSIBLE: Final = -9999.0
 """The logprob of what cannot be, as OpenAI writes it: JSON has no infinity."""
 _MAX_COUNT: Final = 2**53
+_NUMBERS: Final = (int, float)
 
 _REASONS: Final[dict[str, StopReason]] = {
     "length": "length",
@@ -351,8 +352,8 @@ def read_usage(raw: dict[str, Any]) -> Usage | None:
 
 def has_output(raw: dict[str, Any]) -> bool:
     """Return whether a usage has a figure for the output, or a total from which it follows."""
-    figures = (raw.get("completion_tokens"), raw.get("total_tokens"))
-    return any(type(figure) in (int, float) for figure in figures)
+    made, total = raw.get("completion_tokens"), raw.get("total_tokens")
+    return type(made) in _NUMBERS or type(total) in _NUMBERS
 
 
 def _straighten(raw: dict[str, Any]) -> dict[str, Any]:
