@@ -35,8 +35,9 @@ __all__ = [
     "response_key",
 ]
 
-# Turns whose items are read in one go.
-_TURNS_AT_ONCE: Final = 100
+# Turns whose items are read in one go. Of more, what SQLite joins is so long that its memory comes
+# from the kernel each time.
+_TURNS_AT_ONCE: Final = 32
 INPUT: Final = 0
 OUTPUT: Final = 1
 _STATUS: Final = "SELECT status FROM responses WHERE owner = ? AND id = ?"
@@ -60,9 +61,7 @@ _FROM_TURNS: Final = """
     FROM json_each(?) AS turn CROSS JOIN items ON items.response = turn.value AND +items.owner = ?
 """
 _ITEMS: Final = f"SELECT items.body {_FROM_TURNS}"
-_ITEMS_AS_ONE: Final = f"""
-    SELECT CAST('[' || group_concat(items.body, ',') || ']' AS BLOB) {_FROM_TURNS}
-"""
+_JOINED_ITEMS: Final = f"SELECT CAST(group_concat(items.body, ',') AS BLOB) {_FROM_TURNS}"
 # The length of a body is stored in front of it: no page of a long one is read for this.
 _SIZE: Final = f"SELECT count(*), coalesce(sum(length(items.body)), 0) {_FROM_TURNS}"
 _SIZE_OF_KIND: Final = (
@@ -252,7 +251,10 @@ def _read_step(
     connection: sqlite3.Connection, step: str, owner: str, *, is_short: bool
 ) -> list[bytes]:
     """Return the items of some turns, as one list if they are short."""
-    return _bodies(connection, _ITEMS_AS_ONE if is_short else _ITEMS, (step, owner))
+    if not is_short:
+        return _bodies(connection, _ITEMS, (step, owner))
+    (joined,) = connection.execute(_JOINED_ITEMS, (step, owner)).fetchone()
+    return [b"[%b]" % joined]
 
 
 def _bodies(
