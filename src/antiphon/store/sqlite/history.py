@@ -6,7 +6,6 @@ A refusal by `admit` is returned, not raised.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Sequence
 from itertools import chain
@@ -81,6 +80,8 @@ _INSERTS: Final = {
     for power in range(7)
 }
 _MOST_AT_ONCE: Final = max(_INSERTS)
+_read_keys = msgspec.json.Decoder(list[int]).decode
+_encode = msgspec.json.Encoder().encode
 # Of the turn that began last, and there the last; else of the conversation that was made last. A
 # shared item belongs to all turns that refer to its row of `inputs`, or to one that continues it.
 # Each row of `inputs` is visited once, however many items have the id.
@@ -132,7 +133,7 @@ class SqliteHistories(Facet):
                 return None
             question = {"owner": owner, "id": response_id}
             found, shared = connection.execute(_WALK, question).fetchone()
-            keys = json.loads(found)[::-1]
+            keys = _read_keys(found)[::-1]
             (missing,) = connection.execute(_PARENT, keys[:1]).fetchone()
             steps = _steps(expand(connection, keys) if shared else keys)
             sizes = [connection.execute(_SIZE, (step, owner)).fetchone() for step in steps]
@@ -162,7 +163,7 @@ class SqliteHistories(Facet):
             key = response_key(connection, owner, response_id)
             if key is None:
                 return None
-            keys = json.dumps(expand(connection, [key]))
+            keys = _write_keys(expand(connection, [key]))
             size = connection.execute(_SIZE_OF_INPUT, (keys, owner)).fetchone()
             return refusal_of(admit, *size) or _bodies(connection, _INPUT, (keys, owner))
 
@@ -241,10 +242,13 @@ def refuse_output(
 
 def _steps(keys: Sequence[int]) -> list[str]:
     """Return the keys of turns, oldest first, as lists of some turns."""
-    return [
-        json.dumps(keys[start : start + _TURNS_AT_ONCE])
-        for start in range(0, len(keys), _TURNS_AT_ONCE)
-    ]
+    starts = range(0, len(keys), _TURNS_AT_ONCE)
+    return [_write_keys(keys[start : start + _TURNS_AT_ONCE]) for start in starts]
+
+
+def _write_keys(keys: Sequence[int]) -> str:
+    """Return the keys as `json_each` takes them: as text, not as bytes."""
+    return _encode(keys).decode()
 
 
 def _read_step(
