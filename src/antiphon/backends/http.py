@@ -24,7 +24,7 @@ from antiphon.plans.plan import Plan
 from antiphon.protocol.deltas import Delta
 from antiphon.protocol.errors import BackendError
 from antiphon.protocol.long_body import LongBody
-from antiphon.transport.aside import aside_if
+from antiphon.transport.aside import aside
 from antiphon.transport.exchange import LEAVING, too_long
 from antiphon.transport.http import Head, HttpClient, Limits, Reply, Secret, Sending
 from antiphon.transport.retry import read_limit_reset, read_retry_after
@@ -81,9 +81,8 @@ class HttpBackend:
 
     async def open(self, plan: Plan) -> Ask:
         """Return the request for this plan, as the server is sent it."""
-        exchange = await aside_if(
-            plan.is_large, self._wire.exchange, plan, self._client.limits.line
-        )
+        write, line = self._wire.exchange, self._client.limits.line
+        exchange = await aside(write, plan, line) if plan.is_large else write(plan, line)
         sending = Sending()
         run = partial(self._run, plan, exchange, sending)
         return Ask(exchange.degraded, run, lambda: sending.is_taken, lambda: exchange.body)
@@ -95,11 +94,14 @@ class HttpBackend:
             async with await self._send(
                 exchange.path, exchange.body, exchange.headers, plan.stream, sending
             ) as answer:
-                with _answered():
+                try:
                     if _is_event_stream(answer.head, plan.stream):
                         await reading.events(answer)
                     else:
                         await reading.whole(answer, self._client.limits.body)
+                except BackendError as error:
+                    error.has_answered = True  # the server may bill for it
+                    raise
         except BackendError as error:
             self._redact(error)
             raise
@@ -119,8 +121,11 @@ class HttpBackend:
         """Pass a body on to another path of the server; it is not sent twice."""
         try:
             async with await self._send(path, body, {}, is_streamed, sending) as answer:
-                with _answered():
+                try:
                     yield Relayed(_is_event_stream(answer.head, is_streamed), answer)
+                except BackendError as error:
+                    error.has_answered = True  # as above
+                    raise
         except BackendError as error:
             self._redact(error)
             raise
@@ -173,22 +178,19 @@ class HttpBackend:
             patience=None if is_streamed else self._client.limits.idle,
             sending=sending,
         )
-        try:
-            await self._check_status(answer)
-        except BaseException:
-            answer.close()
-            raise
-        return answer
-
-    async def _check_status(self, answer: ByteStream) -> None:
-        """Raise the error that the server's refusal stands for, if it refuses."""
         if 200 <= answer.head.status < 300:
-            return
+            return answer
+        try:
+            raise await self._read_refusal(answer)
+        finally:
+            answer.close()
+
+    async def _read_refusal(self, answer: ByteStream) -> BackendError:
         try:
             body = await answer.read_all(_MAX_ERROR)
         except BackendError:
             body = b""
-        raise self._refusal(answer.head, body)
+        return self._refusal(answer.head, body)
 
     def _refusal(self, head: Head, body: bytes) -> BackendError:
         retry_after = read_retry_after(head.headers, time.time())
@@ -284,17 +286,6 @@ class _Reading:
     async def _drained(self) -> None:
         self._is_behind = False
         await self._sink.drained()
-
-
-class _answered:  # noqa: N801 - a context manager, as those of contextlib
-    """Marks the errors of an answer that has begun: the server may bill for it."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, BackendError):
-            error.has_answered = True
 
 
 def _is_event_stream(head: Head, is_streamed: bool) -> bool:

@@ -308,7 +308,7 @@ class _Answer:
         parts = self._parts
         if parts:
             self._overhead = 0
-            body = parts[0] if len(parts) == 1 else b"".join(parts)
+            body = b"".join(parts)  # of one part it is that part, not a copy
             parts.clear()
             return body
         self._overhead += len(data)
@@ -344,8 +344,8 @@ class _Answer:
             return
         key = name.decode("latin-1").lower()
         text = value.strip().decode("utf-8", "surrogateescape")
-        known = self._headers.get(key)
-        self._headers[key] = text if known is None else f"{known}, {text}"
+        headers = self._headers
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
         """Take the head, unless it only announces another one."""

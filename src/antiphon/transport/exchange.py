@@ -304,7 +304,7 @@ class Exchange:
         """Return all that waits, or a PIECE of it."""
         waiting = self._waiting
         if self._size <= PIECE and not self._offset:
-            data = waiting[0] if len(waiting) == 1 else b"".join(waiting)
+            data = b"".join(waiting)  # of one part it is that part, not a copy
             waiting.clear()
             self._size = 0
         else:
