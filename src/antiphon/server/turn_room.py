@@ -12,7 +12,7 @@ Most of these turns wait for a model. Who works when is decided elsewhere: see
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Final
 
 from antiphon.accounts.fair_queue import FairQueue
@@ -79,8 +79,8 @@ class _Place:
         self._room = room
         self._owner = owner
 
-    async def __aenter__(self) -> None:
-        await self._room.enter(self._owner)
+    def __aenter__(self) -> Coroutine[object, object, None]:
+        return self._room.enter(self._owner)
 
     async def __aexit__(self, *_: object) -> None:
         self._room.leave(self._owner)

@@ -201,26 +201,37 @@ class HttpClient:
         if self._pool is not None:
             await self._pool.close()
 
-    async def _send(
+    def _send(
         self,
         method: str,
         url: str,
         body: bytes | LongBody | None,
         headers: Mapping[str, str] | None,
         sending: Sending | None = None,
-    ) -> Exchange:
+    ) -> Awaitable[Exchange]:
         if not url[:8].lower().startswith(_SCHEMES):
             raise BackendError("only http and https are spoken", code="upstream_unreachable")
         if self._ask_for_key is None:
-            return await self._send_once(method, url, body, headers, sending)
-        key = await self._ask_for_key()
+            return self._send_once(method, url, body, headers, sending)
+        return self._send_signed(self._ask_for_key, method, url, body, headers, sending)
+
+    async def _send_signed(
+        self,
+        ask_for_key: AskForKey,
+        method: str,
+        url: str,
+        body: bytes | LongBody | None,
+        headers: Mapping[str, str] | None,
+        sending: Sending | None,
+    ) -> Exchange:
+        key = await ask_for_key()
         exchange = await self._send_once(method, url, body, self._signed(key, headers), sending)
         if not self._may_renew(key, exchange.head):
             return exchange
         exchange.abort()
         if sending is not None:
             sending.forget()
-        key = await self._ask_for_key()
+        key = await ask_for_key()
         return await self._send_once(method, url, body, self._signed(key, headers), sending)
 
     async def _send_once(

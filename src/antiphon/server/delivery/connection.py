@@ -64,14 +64,19 @@ class _Connection(RequestHandler):
             self.meter(len(data))
         heads = self._request_count
         super().data_received(data)
+        if self._request_count == heads and self._is_idle():
+            if self._head_timer is None:
+                self._head_timer = self._loop.call_later(
+                    self._limits.header_seconds, self.force_close
+                )
+        elif self._head_timer is not None:
+            self._stop_head_timer()
+
+    def _is_idle(self) -> bool:
+        """Return whether what arrives is the head of a request."""
         # The task that waits for requests may not have started when the first bytes arrive.
         is_waiting = self._waiter is not None and not self._waiter.done()
-        is_idle = is_waiting or self._request_count == 0
-        if self._request_count != heads or not is_idle:
-            if self._head_timer is not None:
-                self._stop_head_timer()
-        elif self._head_timer is None:
-            self._head_timer = self._loop.call_later(self._limits.header_seconds, self.force_close)
+        return is_waiting or self._request_count == 0
 
     def handle_error(
         self,
