@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Mapping
 from contextvars import ContextVar
@@ -38,6 +39,7 @@ CLIENT_LEFT: Final = 499
 _log = logging.getLogger("antiphon.requests")
 _current: ContextVar[Entry | None] = ContextVar("antiphon_request", default=None)
 _MAX_WORD: Final = 200
+_PLAIN: Final = re.compile("[!-~]*")  # what can be printed in ASCII, but no space
 # Fields whose values stand without their names in a line for a person.
 _FIRST: Final = ("method", "route", "status", "ending")
 # Asked every few seconds by health checks.
@@ -135,16 +137,16 @@ class _Line:
         self._fields = fields
 
     def __str__(self) -> str:
-        fields = self._fields
-        words = [str(fields[name]) for name in _FIRST if name in fields]
-        words += [f"{name}={_word(value)}" for name, value in fields.items() if name not in _FIRST]
+        rest = self._fields.copy()
+        words = [str(rest.pop(name)) for name in _FIRST if name in rest]
+        words += [f"{name}={_word(value)}" for name, value in rest.items()]
         return " ".join(words)
 
 
 def _word(value: object) -> str:
     """Return a value as one word. A caller chose some of them, so nothing may start a new line."""
     text = str(value)[:_MAX_WORD]
-    return text if text.isascii() and text.isprintable() and " " not in text else json.dumps(text)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
 
 
 def _milliseconds_since(started: float) -> float:
