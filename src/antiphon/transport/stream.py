@@ -147,6 +147,9 @@ class ByteStream:
         The end of the body usually follows at once, and a connection read to its end can be
         used again. If the peer keeps the body open, the connection is closed.
         """
+        if self._exchange.is_whole:  # it has been returned to its pool by now
+            self.close()
+            return
         try:
             async with asyncio.timeout(_GRACE):
                 await self.read_all(_LEFTOVER)

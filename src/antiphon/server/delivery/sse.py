@@ -96,7 +96,8 @@ class SseSink:
         transport = self._request.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("the client has gone")
-        await self._catch_up()
+        if self._protocol.writing_paused:
+            await self._request.writer.drain()
 
     async def end(self) -> None:
         """Send what ends the stream and the body, in one write."""
@@ -116,7 +117,8 @@ class SseSink:
         self._is_writing = True
         if self._transport is not None and not self._transport.is_closing():
             _write_chunk(self._transport, data)
-            await self._catch_up()
+            if self._protocol.writing_paused:
+                await self._request.writer.drain()
         else:
             # The head goes with the first chunk; and the library knows what to raise.
             await self.response.write(data)
@@ -124,10 +126,6 @@ class SseSink:
                 self._transport = self._request.transport
         self._is_writing = False
         self._silent_since = self._loop.time()
-
-    async def _catch_up(self) -> None:
-        if self._protocol.writing_paused:
-            await self._request.writer.drain()
 
     def _buffer_at_most(self, size: int) -> None:
         """Let writes wait when more than this is on its way to the client."""
