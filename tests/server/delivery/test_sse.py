@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 
 from antiphon.backends.scripted import ScriptedBackend
+from antiphon.gateway.assemble import ServerSettings
 from antiphon.protocol.deltas import Stopped, TextGrew
+from antiphon.store.memory import MemoryStore
 from antiphon.testing.gateway import serve_gateway
 from tests.asking import ask
 from tests.faults.house import PATIENCE, limited
+from tests.server.keyed import make_key
 
 END = b"\r\n0\r\n\r\n"
+BODY = b'{"input":"Say hi","stream":true}'
 
 
 async def test_a_heartbeat_that_comes_too_late_is_not_written_behind_the_end() -> None:
@@ -53,11 +57,10 @@ async def test_the_head_and_the_end_of_a_stream_take_no_writes_of_their_own(
         port = gateway.address[1]
         monkeypatch.setattr(socket, "socket", Socket)  # `accept` makes such ones
         reader, writer = await asyncio.open_connection(*gateway.address)
-        body = b'{"input":"Say hi","stream":true}'
         head = (
             "POST /v1/responses HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         )
-        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        writer.write(f"{head}Content-Length: {len(BODY)}\r\n\r\n".encode() + BODY)
         await reader.readuntil(END)
         writer.close()
 
@@ -80,3 +83,24 @@ async def test_the_head_of_a_stream_does_not_wait_for_an_event() -> None:
         writer.close()
 
     assert head.startswith(b"HTTP/1.1 200 OK")
+
+
+async def test_over_http_1_0_a_stream_ends_with_the_connection() -> None:
+    store = MemoryStore()
+    headers = await make_key(store)
+    settings = ServerSettings(require_keys=True)
+    backend = ScriptedBackend([[TextGrew("hi"), Stopped("stop")]])
+    async with (
+        asyncio.timeout(PATIENCE),
+        serve_gateway(backend, store=store, settings=settings) as gateway,
+    ):
+        reader, writer = await asyncio.open_connection(*gateway.address)
+        head = f"POST /v1/responses HTTP/1.0\r\nAuthorization: {headers['Authorization']}\r\n"
+        writer.write(f"{head}Content-Length: {len(BODY)}\r\n\r\n".encode() + BODY)
+        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+        writer.close()
+
+    assert head.startswith("HTTP/1.0 200 OK")
+    assert "Transfer-Encoding" not in head
+    assert body.startswith("event: response.created\n")
+    assert body.endswith("\n\ndata: [DONE]\n\n")
