@@ -238,7 +238,7 @@ class BreakerMachine(RuleBasedStateMachine):
 
     @invariant()
     def never_open_for_longer_than_allowed(self) -> None:
-        assert self.breaker.seconds_left("a/m") <= 900.0
+        assert self.breaker.seconds_left("a/m") <= 900.0 + 1e-6  # a sum of floats is rounded
 
     @invariant()
     def open_means_not_ready(self) -> None:
