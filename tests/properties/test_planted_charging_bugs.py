@@ -151,8 +151,8 @@ async def test_a_charge_for_a_request_that_did_not_go_out_is_caught(
 
 STORE_BUGS: Final[dict[str, tuple[str, str]]] = {
     "a turn that is left does not settle": (
-        "            await asyncio.shield(self.charges.close())\n",
-        "            pass\n",
+        "        await asyncio.shield(self.charges.close())\n",
+        "        pass\n",
     ),
 }
 
