@@ -34,6 +34,12 @@ def test_chunks_like_the_last_one_are_read_by_their_text() -> None:
     assert after(SAID).read(events(*alike)) == ["b", ' "c"\n', "\\", "", "\u00e9"]
 
 
+def test_an_event_that_comes_in_two_reads_is_like_the_last_one_too() -> None:
+    run = after(SAID)
+    assert run.read(b"") is None
+    assert run.read(events(SAID)) == ["a"]
+
+
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 def test_reasoning_is_a_run_too(name: str) -> None:
     run = after(chunk({name: "a", "content": None}))

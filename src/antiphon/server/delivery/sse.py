@@ -101,7 +101,10 @@ class SseSink:
 
     async def end(self) -> None:
         """Send what ends the stream and the body, in one write."""
-        response, self._is_writing = self.response, True  # no beat follows, also if this waits
+        response = self.response
+        if self._timer is not None:
+            self._timer.cancel()  # no beat follows, also if this waits
+        self._is_writing = True  # and one that is due already is not written
         await self._request.writer.write_eof(self._encoder.end())
         await response.write_eof()  # which has nothing left to send
 

@@ -55,7 +55,7 @@ class ChunkRun:
 
     def read(self, lines: bytes) -> list[str] | None:
         """Return the texts of the chunks of these SSE events, or None if one has another shape."""
-        if self._last is not None:
+        if self._last is not None and lines:  # none came if the next event is not whole yet
             self._learn(lines, *self._last)
         head = self._head
         if not head or not lines.startswith(head):
