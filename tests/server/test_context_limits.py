@@ -79,13 +79,13 @@ async def test_a_chain_that_is_too_large_is_not_read(
 ) -> None:
     read: list[bytes] = []
 
-    def note(*question: Any) -> list[bytes]:
-        bodies = read_bodies(*question)
+    def note(*question: Any, **more: Any) -> list[bytes]:
+        bodies = read_step(*question, **more)
         read.extend(bodies)
         return bodies
 
-    read_bodies = history._bodies
-    monkeypatch.setattr(history, "_bodies", note)
+    read_step = history._read_step
+    monkeypatch.setattr(history, "_read_step", note)
     store = SqliteStore(tmp_path / "db")
     async with served(store) as gateway:
         first = await ask(gateway, input=messages(9))
