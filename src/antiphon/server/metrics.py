@@ -37,7 +37,6 @@ _NANO: Final = 1e-9
 # Output that came at once has no rate of its own: that of the whole call is counted.
 _AT_ONCE_MS: Final = 10
 _MODEL_KINDS: Final = frozenset({"model", "embedding"})
-_GAUGES: Final = frozenset(family.name for family in FAMILIES if family.kind == "gauge")
 
 Source = Callable[[], Counts]
 """Returns what another part of this process has counted so far."""
